@@ -8,10 +8,8 @@ into the training loop. This module imports neither torch nor anything else that
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,7 +110,7 @@ class GrpoWatchCallback:
         self._every, self._frozen_every, self._writers, self._file_mb = every, frozen_every, writers, file_mb
         self._path, self._stop_file = path or getattr(args, "output_dir", None), stop_file
         self._trainer, self._begun, self._failures = trainer, False, 0
-        self._first, self._stop_written = 0, False
+        self._stop_written = False
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """The events of a Trainer that need no action."""
@@ -120,10 +118,10 @@ class GrpoWatchCallback:
             return _nothing
         raise AttributeError(name)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002  the Trainer's
-        """Forget the stop file of an earlier attempt, and note where this one continues."""
+    def on_train_begin(self, args: Any, *_: Any, **__: Any) -> None:
+        """Forget the stop file of an earlier attempt."""
         if self._stop_file is not None:
-            quietly(lambda: self._forget(args, state))
+            quietly(lambda: self._forget(args))
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """Probe when it is time."""
@@ -160,8 +158,8 @@ class GrpoWatchCallback:
         folder = self._place(args).absolute()
         return [place / (self._stop_file or "") for place in (folder, *list(folder.parents)[:2])]
 
-    def _forget(self, args: Any, state: Any) -> None:
-        self._first, self._stop_written = getattr(state, "global_step", 0), False
+    def _forget(self, args: Any) -> None:
+        self._stop_written = False
         if job.rank_and_ranks()[0] == 0:
             for file in self._stop_files(args):
                 quietly(partial(file.unlink, missing_ok=True))
@@ -187,10 +185,9 @@ class GrpoWatchCallback:
         """Stop when one process sees the file: all at the same step; one that continues alone would wait forever."""
         if state.global_step % self._every:
             return
-        asked = self._asked(args, state.global_step)
+        stops = self._asked(args)
         rank, ranks = job.rank_and_ranks()
         torch: Any = sys.modules.get("torch")
-        stops = asked is not None
         if ranks > 1 and torch.distributed.is_initialized():
             device = "cpu" if torch.distributed.get_backend() == "gloo" else args.device
             flag = torch.tensor(int(stops), device=device)
@@ -200,56 +197,15 @@ class GrpoWatchCallback:
             control.should_training_stop = True
             if rank == 0 and not self._stop_written:
                 self._stop_written = True
-                what = {"step": state.global_step, "rank": 0, **(asked or {})}
-                Journal(self._place(args), FILE.format(rank=0)).write("stopped", what)
+                Journal(self._place(args), FILE.format(rank=0)).write("stopped", {"step": state.global_step, "rank": 0})
 
-    def _asked(self, args: Any, step: int) -> dict[str, str] | None:
-        """The request in the file, if any; never raises, or this process would miss the collective call."""
+    def _asked(self, args: Any) -> bool:
+        """Whether the file is there; never raises, or this process would miss the collective call."""
         try:
-            return stop_requested(self._stop_files(args), self._first, step)
+            return any(file.exists() for file in self._stop_files(args))
         except Exception:  # noqa: BLE001  there is no folder, or none that can be looked into
-            return None
+            return False
 
 
 def _nothing(*_: Any, **__: Any) -> None:
     """No answer: the Trainer's control stays as it is."""
-
-
-MOST_BYTES = 65_536
-KEPT = ("rule", "reason", "id")
-"""Fields of a request that are kept, for the line that reports the stop."""
-
-
-def stop_requested(files: Iterable[Path], first: int, step: int) -> dict[str, str] | None:
-    """The first request for this attempt to stop; None where there is none. Never raises.
-
-    A file may name a step, the newest that was seen of the run. One that this attempt has not made since it began is of
-    an earlier attempt: that file is removed. A file that names no step, such as an empty one, always counts.
-
-    Args:
-        files: where one may be.
-        first: the step from which this attempt continues (0: from the start).
-        step: the step that it has made now.
-    """
-    for file in files:
-        with suppress(OSError):  # it is not there, or a network file system lost it for a moment (ESTALE)
-            request = _request(file)
-            if request is None:
-                continue
-            read = request.get("step")
-            if not isinstance(read, int) or first < read <= step:
-                return {name: str(request[name])[:300] for name in KEPT if name in request}
-            file.unlink()
-    return None
-
-
-def _request(file: Path) -> Mapping[str, Any] | None:
-    """The content of a file: empty, if it is no JSON; None where there is no file. Raises ``OSError``."""
-    if not file.exists():
-        return None
-    if not file.is_file():  # a pipe would hang the job
-        return {}
-    with file.open("rb") as stream, suppress(ValueError, RecursionError):
-        request = json.loads(stream.read(MOST_BYTES))
-        return request if isinstance(request, dict) else {}
-    return {}

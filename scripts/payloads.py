@@ -12,8 +12,7 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
 from grpo_watch.notify.message_text import annotations_of, labels_of, moment
 from grpo_watch.notify.receivers.group_robots import DingTalk, Feishu, WeCom
-from grpo_watch.notify.receivers.http import HttpAccess
-from grpo_watch.notify.receivers.slack import message
+from grpo_watch.notify.receivers.slack import SlackReceiver
 from grpo_watch.report.view import in_short
 from grpo_watch.report.words import cause_words
 from grpo_watch.rules.packs import load_rules
@@ -72,11 +71,10 @@ def _finding(rule: Rule) -> Finding:
 def _bodies() -> Iterator[tuple[str, dict[str, Any] | list[dict[str, Any]]]]:
     english, chinese = alert(), alert("zh")
     over = replace(english, status=RESOLVED, step=40, why="It lasted 37 steps. Now: reference KL 0 → 0.013.")
-    yield "Slack", message(english)
-    yield "Slack, when it is over", message(over)
+    yield "Slack", SlackReceiver.payload(english)
+    yield "Slack, when it is over", SlackReceiver.payload(over)
     for kind, name in ((Feishu, "Feishu"), (DingTalk, "DingTalk"), (WeCom, "WeCom")):
-        robot = kind(name, str, None, HttpAccess(), lambda: BEGAN)
-        yield f"{name}, with `language: zh`", robot.request(chinese, "", BEGAN)[0]
+        yield f"{name}, with `language: zh`", kind.payload(chinese)
     labels, notes = labels_of(english), annotations_of(english)
     alerting = {"labels": labels, "annotations": notes, "startsAt": moment(BEGAN), "generatorURL": english.page}
     yield "Alertmanager", [alerting]

@@ -15,14 +15,15 @@ from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.wandb_setup import watched_paths
 from grpo_watch.config.schema import Mute, Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
-from grpo_watch.config.sinks import Sink
+from grpo_watch.config.sinks import PushgatewaySink, Sink
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.errors import UsageError
 from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
 from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
 from grpo_watch.notify.receiver import MutedFindings, RoutedReceiver, build, names_of
 from grpo_watch.notify.receiver import ReceiverContext as Given
-from grpo_watch.notify.receivers.pushgateway import pushed_groups, remove
+from grpo_watch.notify.receivers.http import HttpAccess
+from grpo_watch.notify.receivers.metrics_text import group_url, remove
 
 CLEANED, NOT_CLEANED = 0, 1
 
@@ -113,16 +114,17 @@ def clean_command(given: Namespace) -> int:
     """
     settings = load_settings({"state_dir": given.state_dir}, config=given.config).settings
     folder = settings.state_dir
-    groups = pushed_groups(settings.sinks)
+    named = zip(names_of(settings.sinks), settings.sinks, strict=True)
+    groups = [(name, sink, HttpAccess.of(sink)) for name, sink in named if isinstance(sink, PushgatewaySink)]
     if not groups:
         raise UsageError("no pushgateway sink configured")
-    if folder is None and not all(pushed.instance for pushed in groups):
+    if folder is None and not all(sink.instance for _, sink, _ in groups):
         folder = default_state_dir(watched_paths(given.paths, settings), socket.gethostname(), os.environ)
     code = CLEANED
-    for pushed in groups:
-        instance = pushed.instance or (folder.name if folder else "")
-        outcome = remove(pushed.url(instance), pushed.access, time.time)
+    for name, sink, access in groups:
+        instance = sink.instance or (folder.name if folder else "")
+        outcome = remove(group_url(sink.url.reveal(), instance), access, time.time)
         done = outcome.status is not None and outcome.result.value == "delivered"
-        show(f"{pushed.name}: {f'removed {instance}' if done else f'could not remove {instance}: {outcome.detail}'}")
+        show(f"{name}: {f'removed {instance}' if done else f'could not remove {instance}: {outcome.detail}'}")
         code = code if done else NOT_CLEANED
     return code

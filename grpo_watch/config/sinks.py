@@ -77,6 +77,8 @@ class WebhookSink(HttpSink):
 class PushgatewaySink(HttpSink):
     """A Prometheus Pushgateway; ``instance`` names the group, by default after the state directory."""
 
+    module: ClassVar[str] = "metrics_text"
+
     type: Literal["pushgateway"]
     url: Address
     instance: str = ""
@@ -85,6 +87,8 @@ class PushgatewaySink(HttpSink):
 
 class TextfileSink(BaseSink):
     """A file for node_exporter's textfile collector."""
+
+    module: ClassVar[str] = "metrics_text"
 
     type: Literal["textfile"]
     path: FilePath

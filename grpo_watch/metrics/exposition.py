@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -19,7 +19,7 @@ from grpo_watch.engine.metric_names import LABELLED, METRICS, prometheus_name, s
 from grpo_watch.engine.records import AlertState
 from grpo_watch.engine.snapshot import AlertView, RuleStatus, RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
-from grpo_watch.metrics.exposition_text import Encoder, FamilyLines, RunTexts, Sample, encoded, joined
+from grpo_watch.metrics.exposition_text import FamilyLines, RunTexts, encoded, joined
 from grpo_watch.safe_text import about, clean, visible
 
 MAX_FUNCTIONS = 32
@@ -35,6 +35,10 @@ OPEN_METRICS = "application/openmetrics-text"
 FORMATS = ("text/plain; version=0.0.4", f"{OPEN_METRICS}; version=1.0.0")
 """What the two formats are asked for as. Clients can ask for any version and escaping, which change nothing here: names
 hold ASCII letters, digits and underscores."""
+
+
+Sample = tuple[str, tuple[str, ...], float]
+"""Family, label values in the order of its table, value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +164,10 @@ class Exporter:
         return known.content, known.headers
 
     def _parts(self, snapshot: DaemonSnapshot, now: float, texts: RunTexts) -> Iterator[FamilyLines]:
-        encoder = texts.encoder
-        texts.keep_only(run.snapshot.run for run in snapshot.runs)
-        for run in snapshot.runs:
-            labels = _info(run)
-            yield texts.of(
-                run.snapshot.run,
-                run.snapshot,
-                _beside(run),
-                labels,
-                partial(_run_samples, run),
-                partial(_run_text, encoder, labels),
-            )
+        yield from texts.of(snapshot.runs, _run_families)
         lags = (sample for run in snapshot.runs for sample in _lag_samples(run, now))
-        yield encoded(encoder, _filled((*lags, *_watcher_samples(snapshot))))
-        yield encoded(encoder, (_engine(snapshot), *(self._process.collect() if self._process else ())))
+        yield encoded(texts.encoder, _filled((*lags, *_watcher_samples(snapshot))))
+        yield encoded(texts.encoder, (_engine(snapshot), *(self._process.collect() if self._process else ())))
 
 
 def _format(accept: str) -> str:
@@ -185,20 +178,11 @@ def _format(accept: str) -> str:
     return choose_encoder(FORMATS[wanted.startswith(OPEN_METRICS)])[1]
 
 
-def _beside(run: RunOverview) -> tuple[Hashable, ...]:
-    """What a run's samples show besides its snapshot."""
-    up = tuple((channel.source, channel.up) for channel in run.channels)
-    return run.active, run.ended, up
-
-
-def _run_samples(run: RunOverview) -> Sequence[Sample]:
-    return (*_snapshot_samples(run.snapshot), *_blind_samples(run), *_state_samples(run))
-
-
-def _run_text(encoder: Encoder, labels: Mapping[str, str], samples: Sequence[Sample]) -> FamilyLines:
+def _run_families(run: RunOverview) -> Iterator[Metric]:
+    yield from _filled((*_snapshot_samples(run.snapshot), *_blind_samples(run), *_state_samples(run)))
     info = _families("grpo_run_info")["grpo_run_info"]
-    info.add_sample("grpo_run_info", dict(labels), 1)
-    return encoded(encoder, (*_filled(samples), info))
+    info.add_sample("grpo_run_info", _info(run), 1)
+    yield info
 
 
 def _filled(samples: Iterable[Sample]) -> Iterator[Metric]:

@@ -154,6 +154,46 @@ def _size(lines: Iterable[str]) -> int:
     return sum(len(line.encode("utf-8", "replace")) + 1 for line in lines)
 
 
+MAX_TITLE, MAX_BODY = 320, 1_700
+"""Bytes: Discord takes 2,000 characters, WeCom's robots 2,048 bytes of text with the title."""
+SHOWN_PARTS, ROOM = 10, 1_350
+"""Alerts of a digest that are listed, and all critical ones within so many bytes; an address follows."""
+
+
+def title_of(notification: Notification) -> str:
+    """The headline, at most ``MAX_TITLE`` bytes: a run's name may be long, and each ``@`` in it takes four."""
+    return _bounded(_harmless(headline(notification)), MAX_TITLE)
+
+
+def body_of(notification: Notification) -> str:
+    """The text of a message, at most ``MAX_BODY`` bytes; nobody is mentioned by what a completion says."""
+    if notification.parts:
+        lines = listed(notification.parts, _line, most=SHOWN_PARTS, room=ROOM, lengths=(200, 60, 0))
+    else:
+        lines = [clean(line, 500) for line in explained(notification)]
+        lines += [evidence_line(notification, 400), *trends(notification)]
+    lines += [
+        clean(notification.page, 300),
+        clean(f"{say(notification.language, 'Runbook')}: {notification.runbook}", 300) if notification.runbook else "",
+    ]
+    return _bounded(_harmless("\n".join(line for line in lines if line)), MAX_BODY)
+
+
+def _line(part: Notification, length: int) -> str:
+    return f"{details(part)}: {clean(part.headline or sentence(part), length)}" if length else details(part)
+
+
+def _harmless(text: str) -> str:
+    """Nobody is mentioned (``@all``, Feishu's ``<at …>``) and no link hides where it leads: what begins one is cut."""
+    return text.replace("@", "@\u2060").replace("<", "<\u2060").replace("](", "]\u2060(")
+
+
+def _bounded(text: str, size: int) -> str:
+    """The text in at most this many bytes, no character cut in two."""
+    written = text.encode("utf-8", "replace")
+    return text if len(written) <= size else written[: size - 3].decode("utf-8", "ignore") + "…"
+
+
 ALERT, ALIVE = "GrpoRunAlert", "GrpoWatchAlive"
 """``alertname`` of everything about runs, and of the heartbeat."""
 

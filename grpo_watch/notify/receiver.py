@@ -1,8 +1,7 @@
 """Receivers: the contract that each keeps, what it wants, and how one is made from its settings.
 
-A sink of ``type: my_service`` is for ``receivers/my_service.py`` (or its ``module``), whose
-``receiver(sink, name, context)`` makes one.
-No list has to be edited.
+A sink of ``type: my_service`` is for ``receivers/my_service.py`` (or its ``module``), whose ``receiver(sink, name,
+context)`` is the class, or makes one. No list has to be edited.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
+from grpo_watch.config.sinks import AlertmanagerSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.receiver import DeliveryResult
+from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext
 from grpo_watch.notify.receivers.alertmanager import EXPIRES_SECONDS, AlertmanagerReceiver
-from grpo_watch.notify.receivers.http import HttpAccess
 from grpo_watch.store.messages import Notification
 from tests.support.alertmanager import SHIPPED, telling
 from tests.support.high import RULE, RULES, Run, ready
@@ -47,8 +47,15 @@ def start(tmp_path: Path, program: Callable[[str], str], people: Receiving) -> S
     return lambda: serving(command, port, "/-/ready")
 
 
+def receiver_of(server: Served, instance: str, clock: Callable[[], float]) -> AlertmanagerReceiver:
+    settings = {"type": "alertmanager", "url": server.url, "heartbeat": bool(instance)}
+    return AlertmanagerReceiver(
+        AlertmanagerSink.model_validate(settings), "alertmanager", ReceiverContext(clock, instance)
+    )
+
+
 def receiver(server: Served, instance: str = "") -> AlertmanagerReceiver:
-    return AlertmanagerReceiver("alertmanager", server.url, HttpAccess({}), instance, time.time)
+    return receiver_of(server, instance, time.time)
 
 
 def firing(**changed: Any) -> Notification:
@@ -304,7 +311,7 @@ class Shifted:
 
     def __init__(self, server: Served, seconds: float) -> None:
         self.seconds = seconds
-        self.sink = AlertmanagerReceiver("alertmanager", server.url, HttpAccess({}), "gpu7", self.clock)
+        self.sink = receiver_of(server, "gpu7", self.clock)
         self.alert = a_notification(started=self.clock() - 30)
 
     def clock(self) -> float:

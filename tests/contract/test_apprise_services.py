@@ -16,9 +16,9 @@ import pytest
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError
 from grpo_watch.extras import install
+from grpo_watch.notify.message_text import MAX_BODY, body_of, title_of
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
 from grpo_watch.notify.receivers import apprise
-from grpo_watch.notify.receivers.apprise import MAX_BODY, body_of, title_of
 from grpo_watch.notify.receivers.apprise_process import AppriseMessage, AppriseResult, posted
 from grpo_watch.notify.receivers.http import FIXABLE_TRIES
 from tests.support.receiving import Answer, Receiving, a_notification, secret_file

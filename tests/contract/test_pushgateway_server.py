@@ -12,9 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from grpo_watch.config.sinks import PushgatewaySink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext
-from grpo_watch.notify.receivers import pushgateway
 from grpo_watch.notify.receivers.http import HttpAccess
-from grpo_watch.notify.receivers.pushgateway import group_url, remove
+from grpo_watch.notify.receivers.metrics_text import PushgatewayReceiver, group_url, remove
 from tests.metrics.test_exposition import EMPTY
 from tests.support.servers import Served, free_port, serving
 
@@ -42,7 +41,7 @@ def active(server: Served) -> dict[tuple[str, str], float]:
 
 def receiver(server: Served, instance: str) -> Receiver:
     sink = PushgatewaySink(type="pushgateway", url=server.url, instance=instance, only_labels={})
-    return pushgateway.receiver(sink, "p", ReceiverContext(lambda: 0.0))
+    return PushgatewayReceiver(sink, "p", ReceiverContext(lambda: 0.0))
 
 
 def test_push_last_sample_next_start_and_clean(server: Served, tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import httpx
 
-from grpo_watch.notify.receivers.http import HttpAccess
+from grpo_watch.config.sinks import WebhookSink
+from grpo_watch.notify.receiver import ReceiverContext
 from grpo_watch.notify.receivers.http_client import HttpClient
-from grpo_watch.notify.receivers.webhook import WebhookReceiver, own_document
+from grpo_watch.notify.receivers.webhook import WebhookReceiver
 
-URL = "http://receiver.invalid/"
+SINK = WebhookSink.model_validate({"type": "webhook", "url": "http://receiver.invalid/"})
 ANSWERS = ("200", "200", "200", "500", "429", "302", "400", "refused", "timeout", "half-closed", "garbled", "killed")
 """What may become of a request; of ``timeout``, ``half-closed`` and ``killed`` the receiver has got the message."""
 ASKED_SECONDS = 30
@@ -48,7 +49,7 @@ class Wire:
 
     def receiver(self) -> WebhookReceiver:
         """A new daemon's end of the wire."""
-        made = WebhookReceiver(self.name, lambda: URL, HttpAccess({}, None), None, own_document, self.clock)
+        made = WebhookReceiver(SINK, self.name, ReceiverContext(self.clock))
         made._http._client = self._client
         return made
 

@@ -21,11 +21,11 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import Exporter, label_value
-from grpo_watch.notify.message_text import annotations_of
-from grpo_watch.notify.receivers.apprise import AppriseReceiver, body_of
+from grpo_watch.notify.message_text import annotations_of, body_of
+from grpo_watch.notify.receivers.apprise import AppriseReceiver
 from grpo_watch.notify.receivers.apprise_process import AppriseMessage, AppriseResult
 from grpo_watch.notify.receivers.pagerduty import event
-from grpo_watch.notify.receivers.slack import message
+from grpo_watch.notify.receivers.slack import SlackReceiver
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.junit import junit
 from grpo_watch.report.markdown import markdown
@@ -78,13 +78,13 @@ def texts(value: Any) -> list[str]:
 
 def test_slack_shows_it(odd: str) -> None:
     links = {"<http://127.0.0.1:9853/|status page>"}
-    for text in texts(message(hostile(odd))):
+    for text in texts(SlackReceiver.payload(hostile(odd))):
         bare = text
         for link in links:
             bare = bare.replace(link, "")
         assert not set(bare) & set("<>")
         assert not OBEYED.search(text)
-    for block in texts(message(replace(hostile(odd), status="resolved"))):
+    for block in texts(SlackReceiver.payload(replace(hostile(odd), status="resolved"))):
         assert "<!" not in block
 
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from grpo_watch.config.schema import Settings
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
-from grpo_watch.notify.receivers.pushgateway import group_url
+from grpo_watch.notify.receivers.metrics_text import group_url
 from tests.metrics.test_exposition import EMPTY
 from tests.support.receiving import a_notification, receiving, secret_file
 

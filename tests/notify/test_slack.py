@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from grpo_watch.config.schema import Settings
 from grpo_watch.notify.message_text import sparkline
 from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, build
-from grpo_watch.notify.receivers.slack import MAX_TEXT, escaped, message
+from grpo_watch.notify.receivers.slack import MAX_TEXT, SlackReceiver, escaped
 from tests.support.receiving import Answer, a_notification, receiving, secret_file
 
 HOSTILE = "<!channel> <@U1> <http://evil|click> &lt; \x1b[2J \u202e"
@@ -27,7 +27,7 @@ def texts(value: Any) -> list[str]:
 
 
 def test_a_message_reports_what_a_person_needs() -> None:
-    body = message(a_notification(runbook="https://docs.example/kl?a=1&b=2"))
+    body = SlackReceiver.payload(a_notification(runbook="https://docs.example/kl?a=1&b=2"))
     assert body["text"] == "Not learning since step 2 (8 steps) · v0-run"
     (attachment,) = body["attachments"]
     first, second, foot = attachment["blocks"]
@@ -48,24 +48,24 @@ def test_a_message_reports_what_a_person_needs() -> None:
 
 
 def test_a_runbook_without_an_address_is_the_command_that_shows_it() -> None:
-    foot = message(a_notification())["attachments"][0]["blocks"][-1]
+    foot = SlackReceiver.payload(a_notification())["attachments"][0]["blocks"][-1]
     assert "runbook: grpo-watch explain kl-stuck-at-zero" in foot["elements"][0]["text"]
 
 
 def test_resolved_is_short_and_green() -> None:
-    body = message(a_notification(status="resolved", ended=1_795_000_600.0, why="It lasted 8 steps."))
+    body = SlackReceiver.payload(a_notification(status="resolved", ended=1_795_000_600.0, why="It lasted 8 steps."))
     assert body["text"] == "Resolved: Not learning since step 2 (8 steps) · v0-run"
     assert body["attachments"][0]["blocks"][0]["text"]["text"].splitlines()[1:3] == [
         "RESOLVED kl-stuck-at-zero · v0-run · step 10 of 80",
         "It lasted 8 steps.",
     ]
     assert "What to do" not in json.dumps(body)
-    assert body["attachments"][0]["color"] != message(a_notification())["attachments"][0]["color"]
+    assert body["attachments"][0]["color"] != SlackReceiver.payload(a_notification())["attachments"][0]["color"]
 
 
 def test_nothing_of_a_run_is_acted_on() -> None:
     """Mentions, links and control characters of hostile texts are shown, not obeyed; an address can't break out."""
-    body = message(
+    body = SlackReceiver.payload(
         a_notification(
             run=HOSTILE,
             message=HOSTILE,
@@ -99,12 +99,16 @@ def test_slacks_limits_hold_for_the_longest_message() -> None:
     parts = tuple(a_notification(id=str(n), run=f"run-{n}", summary=long, severity="warning") for n in range(500))
     critical = tuple(a_notification(id=str(n), run=f"{n}{long}") for n in range(500))
     everything = a_notification(message=long, hint=long, cause=long, evidence={long: long}, labels={"a": long}, page="")
-    for body in (message(everything), message(a_notification(parts=parts)), message(a_notification(parts=critical))):
+    for body in (
+        SlackReceiver.payload(everything),
+        SlackReceiver.payload(a_notification(parts=parts)),
+        SlackReceiver.payload(a_notification(parts=critical)),
+    ):
         (attachment,) = body["attachments"]
         assert len(attachment["blocks"]) <= 50
         for text in texts(body):
             assert len(text) <= MAX_TEXT
-    digest = message(a_notification(parts=parts))
+    digest = SlackReceiver.payload(a_notification(parts=parts))
     assert digest["text"] == "500 warnings on 500 runs"
     assert "… and 480 more: 480 warnings" in json.dumps(digest, ensure_ascii=False)
 
@@ -114,12 +118,12 @@ def test_a_digest_hides_no_critical_alert() -> None:
     warnings = [a_notification(id=f"w{n}", run=f"calm-{n}", severity="warning") for n in range(30)]
     critical = [a_notification(id=f"c{n}", run=f"bad-{n}") for n in range(100)]
     over = [a_notification(id="over", run="well", status="resolved")]
-    digest = message(a_notification(parts=(*over, *warnings, critical[0])))
+    digest = SlackReceiver.payload(a_notification(parts=(*over, *warnings, critical[0])))
     assert digest["text"] == "1 critical, 30 warnings, 1 resolved on 32 runs"
     lines = "\n".join(texts(digest["attachments"])).splitlines()
     named = [line.split("·")[1].strip() for line in lines if line.startswith("•")]
     assert named == ["bad-0", *(f"calm-{n}" for n in range(19))]
-    many = json.dumps(message(a_notification(parts=(*warnings, *critical))))
+    many = json.dumps(SlackReceiver.payload(a_notification(parts=(*warnings, *critical))))
     assert all(f"bad-{n} " in many for n in range(100))
 
 
@@ -148,7 +152,7 @@ def test_pace_retry_after_and_refusals(tmp_path: Path) -> None:
         sinks = Settings.model_validate({"sinks": [{"type": "slack", "webhook_url_file": str(file)}]}).sinks
         (routed,) = build(sinks, ReceiverContext(clock=lambda: 0.0))
         outcomes = [routed.receiver.send(a_notification()) for _ in range(4)]
-        assert json.loads(server.sent[0].body) == message(a_notification())
+        assert json.loads(server.sent[0].body) == SlackReceiver.payload(a_notification())
         assert server.sent[0].path == "/services/T0/B0/geheim"
     assert (routed.receiver.name, routed.receiver.pace, routed.route.digest) == ("slack", 1.0, True)
     assert [outcome.result for outcome in outcomes] == [

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from grpo_watch.config.sinks import AlertmanagerSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.message_text import ALIVE, Labels, annotations_of, labels_of, moment, parts_of
 from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext
-from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver
+from grpo_watch.notify.receivers.http import HttpReceiver, HttpRequest
 from grpo_watch.store.messages import FIRING, RESOLVED, Notification
 
 REPEAT_SECONDS = 60.0
@@ -46,29 +47,18 @@ class AlertmanagerReceiver(HttpReceiver):
     Findings that differ only in what they are about (a tensor, a reward function) share their labels: they are one
     alert, which ends with the last of them.
 
-    Args:
-        name, access, clock: as of every ``HttpReceiver``.
-        url: the address, with the path under which it is served.
-        instance: names this watcher in the heartbeat, which is sent unless it is empty.
-        late: by how many seconds the engine is late; None when it is not. The heartbeat of one that is stuck is left
-            out, and ends by itself.
+    Its heartbeat, where the settings ask for one, is left out while the engine is stuck, and ends by itself.
     """
 
     keyed = True
     for_programs = True
     refresh_every = REPEAT_SECONDS
 
-    def __init__(
-        self,
-        name: str,
-        url: str,
-        access: HttpAccess,
-        instance: str,
-        clock: Callable[[], float],
-        late: Callable[[], float | None] = lambda: None,
-    ) -> None:
-        super().__init__(name, lambda: f"{url.rstrip('/')}/api/v2/alerts", access, clock)
-        self._instance, self._late = instance, late
+    def __init__(self, sink: AlertmanagerSink, name: str, context: ReceiverContext) -> None:
+        super().__init__(sink, name, context)
+        url = f"{sink.url.reveal().rstrip('/')}/api/v2/alerts"
+        self._url = lambda: url
+        self._instance, self._late = context.instance if sink.heartbeat else "", context.late
         self._asked = False
         self._firing: dict[Key, dict[tuple[int, str], Notification]] = {}
         self._spared: set[Key] = set()
@@ -167,23 +157,20 @@ class AlertmanagerReceiver(HttpReceiver):
         """
         outcome = NOTHING
         if ask or not self._asked:
-            outcome = self._post([])
+            outcome = self._ask(lambda: HttpRequest.of([]))
             if outcome.result is not DeliveryResult.DELIVERED:
                 return outcome
             self._asked = True
         ahead = self._http.ahead
         posted = alerts(AlertmanagerClock(self._clock() + ahead, ahead))
         for start in range(0, len(posted), MOST):
-            outcome = self._post(posted[start : start + MOST])
+            outcome = self._ask(partial(HttpRequest.of, posted[start : start + MOST]))
             if outcome.result is not DeliveryResult.DELIVERED:
                 return outcome
         return outcome
 
 
-def receiver(sink: AlertmanagerSink, name: str, context: ReceiverContext) -> AlertmanagerReceiver:
-    """The receiver of a sink; without ``heartbeat`` no alert says that the watcher is well."""
-    instance = context.instance if sink.heartbeat else ""
-    return AlertmanagerReceiver(name, sink.url.reveal(), HttpAccess.of(sink), instance, context.clock, context.late)
+receiver = AlertmanagerReceiver
 
 
 def _finding(notification: Notification) -> tuple[str, str, int, str]:

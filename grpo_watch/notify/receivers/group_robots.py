@@ -9,18 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from grpo_watch.config.fields import SecretFile
 from grpo_watch.config.sinks import RobotSink
-from grpo_watch.errors import ConfigError
-from grpo_watch.notify.message_text import ranked
-from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, ReceiverContext
-from grpo_watch.notify.receivers.apprise import body_of, title_of
-from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, address, authorities
+from grpo_watch.notify.message_text import body_of, ranked, title_of
+from grpo_watch.notify.receiver import ReceiverContext
+from grpo_watch.notify.receivers.http import HttpReceiver, HttpRequest
 from grpo_watch.report.words import say
 from grpo_watch.store.messages import RESOLVED, Notification
 
@@ -28,41 +24,29 @@ TEMPLATES: Mapping[str, str] = {"critical": "red", "warning": "orange", "info": 
 """Colours of a card's head; green is for what is over."""
 
 
-class GroupRobot(HttpReceiver, ABC):
-    """One robot.
-
-    Args:
-        name, url, access, clock: as of every ``HttpReceiver``.
-        secret: what requests are signed with; None: the robot asks for no signature.
-    """
+class GroupRobot(HttpReceiver):
+    """One robot, which may ask for no signature."""
 
     chat = True
     coded = True
     pace: float = 3.0
 
-    def __init__(
-        self,
-        name: str,
-        url: Callable[[], str],
-        secret: SecretFile | None,
-        access: HttpAccess,
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(name, url, access, clock)
-        self._secret = secret
+    def request(self, notification: Notification) -> HttpRequest:
+        """The message, signed where there is a secret."""
+        body = self.payload(notification)
+        if self._secret is None:
+            return HttpRequest.of(body)
+        return HttpRequest.of(*self.signed(body, self._secret.read(), self._clock()))
 
-    def send(self, notification: Notification) -> DeliveryOutcome:
-        """Post one message."""
-        try:
-            secret = self._secret.read() if self._secret is not None else ""
-        except ConfigError as problem:
-            return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
-        body, query = self.request(notification, secret, self._clock())
-        return self._post(body, query)
+    @staticmethod
+    def payload(notification: Notification) -> dict[str, Any]:
+        """The message, unsigned."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def request(self, notification: Notification, secret: str, now: float) -> tuple[dict[str, Any], str]:
+    @staticmethod
+    def signed(body: dict[str, Any], secret: str, now: float) -> tuple[dict[str, Any], str]:
         """The body, and what is added to the address; ``now`` is Unix seconds."""
+        raise NotImplementedError
 
 
 class Feishu(GroupRobot):
@@ -70,8 +54,9 @@ class Feishu(GroupRobot):
 
     pace = 1.0
 
-    def request(self, notification: Notification, secret: str, now: float) -> tuple[dict[str, Any], str]:
-        """Signed in the body: the key is the time (seconds), a line feed and the secret; the text is empty."""
+    @staticmethod
+    def payload(notification: Notification) -> dict[str, Any]:
+        """A card."""
         severity = ranked(notification.parts or (notification,))[0].severity
         colour = "green" if notification.status == RESOLVED else TEMPLATES.get(severity, "grey")
         elements: list[dict[str, Any]] = [{"tag": "div", "text": _text(body_of(notification))}]
@@ -84,23 +69,28 @@ class Feishu(GroupRobot):
             "header": {"title": _text(title_of(notification)), "template": colour},
             "elements": elements,
         }
-        body = {"msg_type": "interactive", "card": card}
-        if secret:
-            stamp = str(int(now))
-            body |= {"timestamp": stamp, "sign": _signature(f"{stamp}\n{secret}", "")}
-        return body, ""
+        return {"msg_type": "interactive", "card": card}
+
+    @staticmethod
+    def signed(body: dict[str, Any], secret: str, now: float) -> tuple[dict[str, Any], str]:
+        """In the body: the key is the time (seconds), a line feed and the secret; the text is empty."""
+        stamp = str(int(now))
+        return {**body, "timestamp": stamp, "sign": _signature(f"{stamp}\n{secret}", "")}, ""
 
 
 class DingTalk(GroupRobot):
     """A Markdown message."""
 
-    def request(self, notification: Notification, secret: str, now: float) -> tuple[dict[str, Any], str]:
-        """Signed in the address: the key is the secret; the text is the time (ms), a line feed and the secret."""
+    @staticmethod
+    def payload(notification: Notification) -> dict[str, Any]:
+        """Lines that DingTalk's Markdown keeps apart."""
         title = title_of(notification)
         text = "\n\n".join([f"#### {title}", *body_of(notification).splitlines()])
-        body = {"msgtype": "markdown", "markdown": {"title": title, "text": text}}
-        if not secret:
-            return body, ""
+        return {"msgtype": "markdown", "markdown": {"title": title, "text": text}}
+
+    @staticmethod
+    def signed(body: dict[str, Any], secret: str, now: float) -> tuple[dict[str, Any], str]:
+        """In the address: the key is the secret; the text is the time (ms), a line feed and the secret."""
         stamp = str(int(now * 1_000))
         return body, urlencode({"timestamp": stamp, "sign": _signature(secret, f"{stamp}\n{secret}")})
 
@@ -108,22 +98,19 @@ class DingTalk(GroupRobot):
 class WeCom(GroupRobot):
     """A Markdown message; the key in the address is all that this robot asks for."""
 
-    def request(self, notification: Notification, secret: str, now: float) -> tuple[dict[str, Any], str]:  # noqa: ARG002
-        """Unsigned."""
+    @staticmethod
+    def payload(notification: Notification) -> dict[str, Any]:
+        """Title and text."""
         content = f"{title_of(notification)}\n{body_of(notification)}"
-        return {"msgtype": "markdown", "markdown": {"content": content}}, ""
+        return {"msgtype": "markdown", "markdown": {"content": content}}
 
 
 _KINDS: Mapping[str, type[GroupRobot]] = {"feishu": Feishu, "dingtalk": DingTalk, "wecom": WeCom}
 
 
 def receiver(sink: RobotSink, name: str, context: ReceiverContext) -> GroupRobot:
-    """The receiver of a sink, whose secret is read once now: a mistake shows at the start."""
-    secret: SecretFile | None = getattr(sink, "secret_file", None)
-    if secret is not None:
-        secret.read()
-    access = HttpAccess(ca_file=authorities(sink.ca_file))
-    return _KINDS[sink.type](name, address(None, sink.webhook_url_file), secret, access, context.clock)
+    """The robot of a sink."""
+    return _KINDS[sink.type](sink, name, context)
 
 
 def _text(content: str) -> dict[str, str]:

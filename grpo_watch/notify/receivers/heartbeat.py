@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from grpo_watch.config.sinks import HeartbeatSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, ReceiverContext
-from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, address
+from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext
+from grpo_watch.notify.receivers.http import HttpReceiver, HttpRequest
 from grpo_watch.store.messages import Notification
 
 
 class HeartbeatReceiver(HttpReceiver):
-    """One address to ask (GET), as healthchecks.io and its like want it; alerts are no sign of its ill health.
+    """One address to ask (GET), as healthchecks.io and its like want it; alerts are no sign of its ill health."""
 
-    Args:
-        name, url, clock: as of every ``HttpReceiver``.
-        every: seconds between two requests.
-        late: by how many seconds the engine is late; None when it is not. A watcher that is stuck keeps silent.
-    """
+    def __init__(self, sink: HeartbeatSink, name: str, context: ReceiverContext) -> None:
+        super().__init__(sink, name, context)
+        self.refresh_every, self._late = sink.every, context.late
 
-    def __init__(
-        self,
-        name: str,
-        url: Callable[[], str],
-        every: float,
-        late: Callable[[], float | None],
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(name, url, HttpAccess(), clock)
-        self.refresh_every, self._late = every, late
+    def send(self, notification: Notification) -> DeliveryOutcome:  # noqa: ARG002
+        """It takes no messages."""
+        return NOTHING
 
     def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Ask the address, unless the engine is late."""
+        """Ask the address, unless the engine is late: a watcher that is stuck keeps silent."""
         late = self._late()
         if late is not None:
             return DeliveryOutcome(DeliveryResult.RETRY, f"no heartbeat: the engine is {late:.0f} s late")
-        return self._ask("GET")
+        return self._ask(lambda: HttpRequest(method="GET"))
 
 
-def receiver(sink: HeartbeatSink, name: str, context: ReceiverContext) -> HeartbeatReceiver:
-    """The receiver of a sink."""
-    return HeartbeatReceiver(name, address(None, sink.url_file), sink.every, context.late, context.clock)
+receiver = HeartbeatReceiver

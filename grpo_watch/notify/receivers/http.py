@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from grpo_watch import __version__
 from grpo_watch.config.fields import SecretFile, Url
-from grpo_watch.config.sinks import HttpSink
+from grpo_watch.config.sinks import BaseSink
 from grpo_watch.errors import ConfigError, FilePlace
-from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, ReceiverContext
 from grpo_watch.safe_text import plain
+from grpo_watch.store.messages import Notification
 
 if TYPE_CHECKING:
     from grpo_watch.notify.receivers.http_client import HttpClient
@@ -58,40 +59,35 @@ class HttpAccess:
     ca_file: Path | None = None
 
     @classmethod
-    def of(cls, sink: HttpSink) -> HttpAccess:
+    def of(cls, sink: BaseSink) -> HttpAccess:
         """The sink's headers and authorities, after a check that their files can be read.
 
         Raises:
             ConfigError: one can't.
         """
-        for file in sink.header_files.values():
+        headers: Mapping[str, SecretFile] = getattr(sink, "header_files", {})
+        ca_file: Path | None = getattr(sink, "ca_file", None)
+        for file in headers.values():
             file.read()
-        return cls(sink.header_files, authorities(sink.ca_file))
+        try:
+            ssl.create_default_context(cafile=ca_file) if ca_file else None
+        except OSError as problem:  # an SSLError is one
+            raise ConfigError("ca_file holds no certificate that can be read", FilePlace(str(ca_file))) from problem
+        return cls(headers, ca_file)
 
 
-def authorities(file: Path | None) -> Path | None:
-    """The file of certificates, after a check that it holds some.
-
-    Raises:
-        ConfigError: it holds none that can be read.
-    """
-    try:
-        ssl.create_default_context(cafile=file) if file else None
-    except OSError as problem:  # an SSLError is one
-        raise ConfigError("ca_file holds no certificate that can be read", FilePlace(str(file))) from problem
-    return file
-
-
-def address(url: Url | None, file: SecretFile | None) -> Callable[[], str]:
-    """Gives the address; one that is a secret is read each time, so that a new one counts at once.
+def address(sink: BaseSink, default: str = "") -> Callable[[], str]:
+    """Gives the sink's address; one that is a secret is read each time, so that a new one counts at once.
 
     Raises:
         ConfigError: the file can't be read.
     """
+    url: Url | None = getattr(sink, "url", None)
     if url is not None:
         return url.reveal
+    file: SecretFile | None = getattr(sink, "url_file", None) or getattr(sink, "webhook_url_file", None)
     if file is None:
-        raise ValueError("neither an address nor its file")
+        return lambda: default
     file.read_url()
     return lambda: file.read_url().reveal()
 
@@ -119,13 +115,13 @@ def outcome_of(status: int, retry_after: float | None = None, refusal: str = "")
     return DeliveryOutcome(DeliveryResult.REFUSED, detail, status=status)
 
 
-def code_of(read: bytes, names: tuple[str, ...] = CODES) -> int:
-    """A service's own error code, by the first of these names that it has; 0 where there is none."""
+def code_of(read: bytes) -> int:
+    """A service's own error code, by the first of its names that there is; 0 where there is none."""
     try:
         said = json.loads(read)
     except (ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
         return 0
-    codes = [said[name] for name in names if name in said] if isinstance(said, dict) else []
+    codes = [said[name] for name in CODES if name in said] if isinstance(said, dict) else []
     return next((code for code in codes if isinstance(code, int)), 0)
 
 
@@ -193,42 +189,78 @@ class HttpEndpoint:
             self._client.close()
 
 
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What a receiver is asked; ``query`` is added to its address."""
+
+    body: bytes = b""
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    method: str = "POST"
+
+    @classmethod
+    def of(cls, document: object, query: str = "") -> HttpRequest:
+        """Posts a document as strict JSON."""
+        return cls(json.dumps(plain(document)).encode(), query, JSON)
+
+
 class HttpReceiver(Receiver):
-    """A receiver that is asked over HTTP.
+    """A receiver that is asked over HTTP at the address of its sink. A kind of its own says what it is sent.
+
+    A secret of the sink (``secret_file``) is read once at the start, so that a mistake shows.
 
     Args:
+        sink: its settings.
         name: what metrics call it.
-        url: gives the address; raises ``ConfigError``.
-        access: headers and authorities.
-        clock: Unix seconds.
+        context: what it needs of the daemon.
+
+    Raises:
+        ConfigError: a file of the settings can't be used.
     """
 
     coded: ClassVar[bool] = False
     """Whether the service refuses with a 2xx answer and a code of its own, other than 0."""
+    default_url: ClassVar[str] = ""
+    """Where it is, if the settings don't say."""
 
-    def __init__(self, name: str, url: Callable[[], str], access: HttpAccess, clock: Callable[[], float]) -> None:
+    def __init__(self, sink: BaseSink, name: str, context: ReceiverContext) -> None:
         super().__init__(name)
-        self._url, self._clock = url, clock
-        self._http = HttpEndpoint(access, clock, coded=self.coded)
+        self._url, self._clock = address(sink, self.default_url), context.clock
+        self._secret: SecretFile | None = getattr(sink, "secret_file", None)
+        if self._secret is not None:
+            self._secret.read()
+        self._http = HttpEndpoint(HttpAccess.of(sink), context.clock, coded=self.coded)
+
+    @staticmethod
+    def payload(notification: Notification) -> object:
+        """The document of one message."""
+        raise NotImplementedError
+
+    def request(self, notification: Notification) -> HttpRequest:
+        """What is asked for one message.
+
+        Raises:
+            ConfigError: a secret can't be read.
+        """
+        return HttpRequest.of(self.payload(notification))
+
+    def send(self, notification: Notification) -> DeliveryOutcome:
+        """Post one message."""
+        return self._ask(lambda: self.request(notification))
 
     def close(self) -> None:
         """Free the connections."""
         self._http.close()
 
-    def _post(self, document: object, query: str = "") -> DeliveryOutcome:
-        """Post a document as strict JSON; ``query`` is added to the address."""
-        return self._ask("POST", json.dumps(plain(document)).encode(), JSON, query)
-
-    def _ask(
-        self, method: str, body: bytes = b"", headers: Mapping[str, str] | None = None, query: str = ""
-    ) -> DeliveryOutcome:
+    def _ask(self, request: Callable[[], HttpRequest]) -> DeliveryOutcome:
+        """Ask once; a secret that can't be read may be there at the next attempt."""
         try:
-            url = self._url()
-            if query:
-                url += f"{'&' if '?' in url else '?'}{query}"
+            url, asked = self._url(), request()
         except ConfigError as problem:
             return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
-        return self._http.send(method, url, body, headers)
+        if asked.query:
+            url += f"{'&' if '?' in url else '?'}{asked.query}"
+        return self._http.send(asked.method, url, asked.body, asked.headers)
 
 
 def seconds_of(header: str, now: float) -> float | None:

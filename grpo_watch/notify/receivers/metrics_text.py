@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
 
+from grpo_watch.config.sinks import PushgatewaySink, TextfileSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.metrics.exposition import Exporter
-from grpo_watch.notify.receiver import DeliveryOutcome, Receiver
+from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, ReceiverContext
+from grpo_watch.notify.receivers.http import HttpAccess, HttpEndpoint
 from grpo_watch.store.messages import Notification
+
+JOB = "grpo-watch"
+TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+MODE = 0o644
+"""node_exporter runs as another user."""
 
 
 class MetricsReceiver(Receiver):
@@ -16,38 +28,93 @@ class MetricsReceiver(Receiver):
 
     The metrics of the process are left out: they would clash with its reader's own. The last text, in which no run is
     active, stays.
-
-    Args:
-        name: what metrics call it.
-        put: replaces what is there by a text.
-        every: seconds between two texts.
-        clock: Unix seconds.
-        done: called at the end, to free connections.
     """
 
     metrics_only = True
 
-    def __init__(
-        self,
-        name: str,
-        put: Callable[[bytes], DeliveryOutcome],
-        every: float,
-        clock: Callable[[], float],
-        done: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, sink: PushgatewaySink | TextfileSink, name: str, context: ReceiverContext) -> None:
         super().__init__(name)
-        self.refresh_every, self._put, self._done = every, put, done
+        self.refresh_every = sink.every
         self._snapshot = DaemonSnapshot()
-        self._exporter = Exporter(lambda: self._snapshot, clock, process=False)
+        self._exporter = Exporter(lambda: self._snapshot, context.clock, process=False)
+
+    def put(self, body: bytes) -> DeliveryOutcome:
+        """Replace what is there by a text."""
+        raise NotImplementedError
 
     def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
         """Replace what is there."""
         self._snapshot = snapshot
-        return self._put(self._exporter.render("", "")[0])
+        return self.put(self._exporter.render("", "")[0])
 
     def close(self) -> None:
         """Leave a last sample in which no run is active, if there was one."""
         if self._snapshot != DaemonSnapshot():
             runs = tuple(replace(run, active=False) for run in self._snapshot.runs)
             self.refresh((), replace(self._snapshot, runs=runs), 0.0)
-        self._done()
+
+
+class PushgatewayReceiver(MetricsReceiver):
+    """One group of a Pushgateway, named after this watcher unless the sink names it, and replaced each time."""
+
+    def __init__(self, sink: PushgatewaySink, name: str, context: ReceiverContext) -> None:
+        super().__init__(sink, name, context)
+        self._url = group_url(sink.url.reveal(), sink.instance or context.instance)
+        self._http = HttpEndpoint(HttpAccess.of(sink), context.clock)
+
+    def put(self, body: bytes) -> DeliveryOutcome:
+        """Push it."""
+        return self._http.send("PUT", self._url, body, TEXT)
+
+    def close(self) -> None:
+        """Push a last sample, which stays until it is removed; free the connections."""
+        super().close()
+        self._http.close()
+
+
+def group_url(url: str, instance: str) -> str:
+    """Where this watcher's group is; an instance with a slash is encoded as Pushgateway wants it."""
+    if "/" in instance:
+        encoded = base64.urlsafe_b64encode(instance.encode()).decode()
+        return f"{url.rstrip('/')}/metrics/job/{JOB}/instance@base64/{encoded}"
+    return f"{url.rstrip('/')}/metrics/job/{JOB}/instance/{quote(instance, safe='')}"
+
+
+def remove(url: str, access: HttpAccess, clock: Callable[[], float]) -> DeliveryOutcome:
+    """Remove a group."""
+    http = HttpEndpoint(access, clock)
+    try:
+        return http.send("DELETE", url)
+    finally:
+        http.close()
+
+
+class TextfileReceiver(MetricsReceiver):
+    """A file for node_exporter's textfile collector; a reader sees the old text or the new one, whole."""
+
+    def __init__(self, sink: TextfileSink, name: str, context: ReceiverContext) -> None:
+        super().__init__(sink, name, context)
+        self._path: Path = sink.path
+
+    def put(self, body: bytes) -> DeliveryOutcome:
+        """Replace the file; node_exporter reads those that end in ``.prom``."""
+        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            beside.unlink(missing_ok=True)
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE), "wb") as stream:
+                os.fchmod(stream.fileno(), MODE)
+                stream.write(body)
+            beside.replace(self._path)
+        except OSError as problem:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            reason = f"{self._path} can't be written: {problem.strerror or problem}"
+            return DeliveryOutcome(DeliveryResult.RETRY, reason)
+        return DeliveryOutcome(DeliveryResult.DELIVERED, "written")
+
+
+def receiver(sink: PushgatewaySink | TextfileSink, name: str, context: ReceiverContext) -> MetricsReceiver:
+    """The receiver of a sink."""
+    if isinstance(sink, PushgatewaySink):
+        return PushgatewayReceiver(sink, name, context)
+    return TextfileReceiver(sink, name, context)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
-from grpo_watch.config.fields import SecretFile
 from grpo_watch.config.sinks import PagerDutySink
-from grpo_watch.errors import ConfigError
 from grpo_watch.notify.message_text import details as which_alert
 from grpo_watch.notify.message_text import evidence_line, headline, moment, parts_of, sentence
 from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext
-from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, authorities
+from grpo_watch.notify.receivers.http import HttpReceiver, HttpRequest
 from grpo_watch.safe_text import clean
 from grpo_watch.store.messages import RESOLVED, Notification
 
-EVENTS = "https://events.pagerduty.com/v2/enqueue"
 MAX_SUMMARY = 1_024
 """Characters that PagerDuty takes of a summary."""
 SEVERITIES = frozenset({"critical", "error", "warning", "info"})
@@ -24,26 +20,20 @@ SEVERITIES = frozenset({"critical", "error", "warning", "info"})
 
 
 class PagerDutyReceiver(HttpReceiver):
-    """One integration.
-
-    Args:
-        name, url, access, clock: as of every ``HttpReceiver``.
-        routing_key: the integration's key.
-    """
+    """One integration."""
 
     keyed = True
+    default_url = "https://events.pagerduty.com/v2/enqueue"
 
-    def __init__(
-        self,
-        name: str,
-        url: Callable[[], str],
-        routing_key: SecretFile,
-        access: HttpAccess,
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(name, url, access, clock)
-        self._key = routing_key
+    def __init__(self, sink: PagerDutySink, name: str, context: ReceiverContext) -> None:
+        super().__init__(sink, name, context)
+        self._key = sink.routing_key_file
+        self._key.read()
         self._taken: set[str] = set()
+
+    def request(self, notification: Notification) -> HttpRequest:
+        """One event."""
+        return HttpRequest.of(event(notification, self._key.read()))
 
     def send(self, notification: Notification) -> DeliveryOutcome:
         """Send an event for each alert; of a digest that broke off the rest."""
@@ -51,11 +41,7 @@ class PagerDutyReceiver(HttpReceiver):
         for part in parts_of(notification):
             if part.id in self._taken:
                 continue
-            try:
-                key = self._key.read()
-            except ConfigError as problem:
-                return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
-            outcome = self._post(event(part, key))
+            outcome = super().send(part)
             if outcome.result is not DeliveryResult.DELIVERED:
                 return outcome
             self._taken.add(part.id)
@@ -63,12 +49,7 @@ class PagerDutyReceiver(HttpReceiver):
         return outcome
 
 
-def receiver(sink: PagerDutySink, name: str, context: ReceiverContext) -> PagerDutyReceiver:
-    """The receiver of a sink, whose key is read once now: a mistake shows at the start."""
-    sink.routing_key_file.read()
-    url = sink.url.reveal if sink.url is not None else lambda: EVENTS
-    access = HttpAccess(ca_file=authorities(sink.ca_file))
-    return PagerDutyReceiver(name, url, sink.routing_key_file, access, context.clock)
+receiver = PagerDutyReceiver
 
 
 def event(notification: Notification, routing_key: str) -> dict[str, Any]:

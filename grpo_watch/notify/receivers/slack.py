@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from grpo_watch.config.sinks import SlackSink
 from grpo_watch.notify.message_text import (
     details,
     evidence_line,
@@ -17,8 +16,7 @@ from grpo_watch.notify.message_text import (
     sentence,
     trends,
 )
-from grpo_watch.notify.receiver import DeliveryOutcome, ReceiverContext
-from grpo_watch.notify.receivers.http import HttpAccess, HttpReceiver, address, authorities
+from grpo_watch.notify.receivers.http import HttpReceiver
 from grpo_watch.report.words import say
 from grpo_watch.safe_text import clean
 from grpo_watch.store.messages import RESOLVED, Notification
@@ -42,22 +40,15 @@ class SlackReceiver(HttpReceiver):
     chat = True
     pace = PACE_SECONDS
 
-    def send(self, notification: Notification) -> DeliveryOutcome:
-        """Post one message."""
-        return self._post(message(notification))
+    @staticmethod
+    def payload(notification: Notification) -> dict[str, Any]:
+        """The body that incoming webhooks take; ``text`` is what notifications on phones show."""
+        blocks = _digest(notification) if notification.parts else _single(notification)
+        colour = _GOOD if notification.status == RESOLVED else _COLOURS.get(_worst(notification), _COLOURS["info"])
+        return {"text": escaped(headline(notification)), "attachments": [{"color": colour, "blocks": blocks}]}
 
 
-def receiver(sink: SlackSink, name: str, context: ReceiverContext) -> SlackReceiver:
-    """The receiver of a sink."""
-    access = HttpAccess(ca_file=authorities(sink.ca_file))
-    return SlackReceiver(name, address(None, sink.webhook_url_file), access, context.clock)
-
-
-def message(notification: Notification) -> dict[str, Any]:
-    """The body that Slack's incoming webhooks take; ``text`` is what notifications on phones show."""
-    blocks = _digest(notification) if notification.parts else _single(notification)
-    colour = _GOOD if notification.status == RESOLVED else _COLOURS.get(_worst(notification), _COLOURS["info"])
-    return {"text": escaped(headline(notification)), "attachments": [{"color": colour, "blocks": blocks}]}
+receiver = SlackReceiver
 
 
 def escaped(text: str, limit: int = MAX_TEXT) -> str:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from grpo_watch.config.fields import SecretFile
 from grpo_watch.config.sinks import WebhookSink
-from grpo_watch.errors import ConfigError
 from grpo_watch.notify.message_text import annotations_of, labels_of, moment, parts_of, sentence
-from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, ReceiverContext
-from grpo_watch.notify.receivers.http import JSON, HttpAccess, HttpReceiver, address
+from grpo_watch.notify.receiver import ReceiverContext
+from grpo_watch.notify.receivers.http import JSON, HttpReceiver, HttpRequest
 from grpo_watch.safe_text import plain
 from grpo_watch.store.messages import RESOLVED, Notification
 
@@ -25,44 +22,25 @@ class WebhookReceiver(HttpReceiver):
     ``sha256=`` and the hex HMAC-SHA256 of ``TIMESTAMP.BODY``. ``Idempotency-Key`` is the notification's id.
 
     Args:
-        name, url, access, clock: as of every ``HttpReceiver``.
-        secret: signs the body.
-        shape: the document of a notification.
+        sink, name, context: as of every ``HttpReceiver``; the sink's format decides the shape of the document.
     """
 
     for_programs = True
 
-    def __init__(
-        self,
-        name: str,
-        url: Callable[[], str],
-        access: HttpAccess,
-        secret: SecretFile | None,
-        shape: Callable[[Notification], Mapping[str, Any]],
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(name, url, access, clock)
-        self._secret, self._shape = secret, shape
+    def __init__(self, sink: WebhookSink, name: str, context: ReceiverContext) -> None:
+        super().__init__(sink, name, context)
+        self._shape = alertmanager_document if sink.format == "alertmanager" else own_document
 
-    def send(self, notification: Notification) -> DeliveryOutcome:
-        """Post it."""
+    def request(self, notification: Notification) -> HttpRequest:
+        """The document, signed where there is a secret."""
         body = json.dumps(plain(self._shape(notification))).encode()
         headers = {**JSON, "Idempotency-Key": notification.id}
-        try:
-            if self._secret is not None:
-                headers |= signature(self._secret.read().encode(), body, self._clock())
-        except ConfigError as problem:
-            return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
-        return self._ask("POST", body, headers)
+        if self._secret is not None:
+            headers |= signature(self._secret.read().encode(), body, self._clock())
+        return HttpRequest(body, headers=headers)
 
 
-def receiver(sink: WebhookSink, name: str, context: ReceiverContext) -> WebhookReceiver:
-    """The receiver of a sink, which has one of ``url`` and ``url_file``."""
-    shape = alertmanager_document if sink.format == "alertmanager" else own_document
-    url, access = address(sink.url, sink.url_file), HttpAccess.of(sink)
-    if sink.secret_file is not None:
-        sink.secret_file.read()  # a mistake shows at the start, not when it matters
-    return WebhookReceiver(name, url, access, sink.secret_file, shape, context.clock)
+receiver = WebhookReceiver
 
 
 def signature(secret: bytes, body: bytes, now: float) -> dict[str, str]:
