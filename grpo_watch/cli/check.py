@@ -81,8 +81,8 @@ def check_command(given: Namespace) -> int:
         write(agent_text(reports, problems, setup.rules, with_texts=given.with_texts), given.output)
         return exit_code(reports, level)
     if given.format != "json":
-        roots = {run.name: Path(os.path.relpath(run.root)) for run in found}
-        reports = [_pasteable(report, roots.get(report.snapshot.run)) for report in reports]
+        roots = {run.name: _from_here(run.root) for run in found}
+        reports = [_pasteable(report, roots.get(report.snapshot.run, "")) for report in reports]
     provenance = Provenance("", __version__, tick.now)
     provenance = replace(provenance, command=command_line(paths, given, provenance.time, state))
     color, verbose = given.color and given.output is None, given.verbose > 0
@@ -90,12 +90,15 @@ def check_command(given: Namespace) -> int:
     return exit_code(reports, level)
 
 
-def _pasteable(report: RunReport, root: Path | None) -> RunReport:
+def _from_here(root: Path) -> str:
+    """A run's folder as a command names it: relative below the current folder, of which nothing is said."""
+    path = os.path.relpath(root)
+    return str(root.resolve()) if path.startswith("..") else path.removeprefix(".")
+
+
+def _pasteable(report: RunReport, folder: str) -> RunReport:
     """The report with commands that work where the user is."""
-    if root is None or root == Path():
-        return report
-    findings = tuple(pasteable(finding, str(root)) for finding in report.snapshot.findings)
-    return replace(report, snapshot=replace(report.snapshot, findings=findings))
+    return replace(report, snapshot=pasteable(report.snapshot, folder))
 
 
 def find_runs(

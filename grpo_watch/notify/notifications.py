@@ -68,7 +68,7 @@ def notifications(transitions: Iterable[Transition], context: NotificationContex
     A finding that another one explains gets no notification of its own. It may have got one before the other was found:
     so a resolve is always made, and goes only to receivers that got the firing one.
     """
-    findings = _by_alert(context.snapshot.findings)
+    findings = _by_alert(pasteable(context.snapshot, context.folder).findings)
     recent = cache(lambda name: _points(context.history, name))  # thousands of changes of a burst show the same lines
     made = []
     for transition in transitions:
@@ -76,7 +76,6 @@ def notifications(transitions: Iterable[Transition], context: NotificationContex
         if status is None:
             continue
         finding = findings.get((transition.rule, transition.key, transition.attempt))
-        finding = finding and pasteable(finding, context.folder)
         if status == RESOLVED or finding is None or finding.caused_by is None:
             made.append(_notification(transition, status, finding, context, recent))
     return made

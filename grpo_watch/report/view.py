@@ -126,10 +126,16 @@ def in_short(finding: Finding, language: str = ENGLISH, findings: Iterable[Findi
     return say(language, "{what} ({cost})", what=said, cost=cost) if cost else said
 
 
-def pasteable(finding: Finding, folder: str) -> Finding:
-    """The finding with the commands of its hint as they work outside the run's folder: checkpoints below ``folder``."""
+def pasteable(snapshot: RunSnapshot, folder: str) -> RunSnapshot:
+    """The snapshot with hints whose commands work outside the run's folder: checkpoints below ``folder``, if known."""
+    if not folder:
+        return snapshot
+    return replace(snapshot, findings=tuple(_pasteable(finding, folder) for finding in snapshot.findings))
+
+
+def _pasteable(finding: Finding, folder: str) -> Finding:
     hint = finding.hint
-    for name, value in finding.evidence.items() if folder else ():
+    for name, value in finding.evidence.items():
         if name.endswith("checkpoint") and isinstance(value, str) and not value.startswith("/"):
             hint = hint.replace(f" {quote(value)}", f" {quote(f'{folder}/{value}')}")
     return replace(finding, hint=hint)

@@ -13,7 +13,7 @@ from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.report.check_document import early_sign_documents, episode, in_full
-from grpo_watch.report.view import FindingView, course, judgement_lines, top_view, views, wasted_words
+from grpo_watch.report.view import FindingView, course, judgement_lines, pasteable, top_view, views, wasted_words
 from grpo_watch.report.words import say
 
 TOP = (
@@ -128,7 +128,7 @@ def brief_document(run: RunOverview) -> dict[str, Any]:
 
 def detail_document(run: RunOverview) -> dict[str, Any]:
     """One run with its findings, its sources and its settings."""
-    snapshot = run.snapshot
+    snapshot = pasteable(run.snapshot, str(run.folder or ""))
     findings = [
         {
             **finding_document(each, snapshot.findings),

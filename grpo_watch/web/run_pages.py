@@ -19,6 +19,7 @@ from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.blindness import headline
 from grpo_watch.report.charts import ThinnedColumns
+from grpo_watch.report.view import pasteable
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.answers import Answers, basis_of, problem
 from grpo_watch.web.documents import detail_document, rule_document
@@ -118,7 +119,7 @@ class RunPages:
         run = self._named(name)
         if run is None:
             return problem(404, f"unknown run {name}")
-        watched = run.snapshot, self._run_detail(run).thinned
+        watched = pasteable(run.snapshot, str(run.folder or "")), self._run_detail(run).thinned
         text = await run_in_threadpool(reported, watched, form, self._clock())
         if form != "html":
             return Response(text.encode("utf-8", "replace"), media_type="text/markdown; charset=utf-8")

@@ -41,6 +41,18 @@ def test_the_exit_code_does_not_depend_on_the_format(
     assert run_cli(["check", str(tmp_path / "empty"), *common]) == 3
 
 
+def test_a_fix_names_checkpoints_as_they_are_reached_from_here(
+    frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Relative below the current folder, in the run's own as they are, absolute elsewhere: no way up and down again."""
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    for here, prefix in ((tmp_path, "'frozen run/"), (frozen, ""), (elsewhere, f"'{frozen}/")):
+        monkeypatch.chdir(here)
+        run_cli(["check", str(frozen), "--now", NOW])
+        quote = "'" if prefix else ""
+        assert f"grpo-watch digest {prefix}output/checkpoint-60{quote} " in capsys.readouterr().out
+
+
 def test_html_holds_the_run_s_own_numbers(frozen: Path, tmp_path: Path) -> None:
     """All 100 steps are drawn; the KL is 0 in each of them, and no checkpoint differs from the one before."""
     target = tmp_path / "report.html"

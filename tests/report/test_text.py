@@ -110,10 +110,10 @@ def test_commands_of_a_hint_work_outside_the_run() -> None:
         evidence={"earlier_checkpoint": "output/checkpoint-20", "later_checkpoint": "/elsewhere/checkpoint-40"},
         hint="Compare `grpo-watch digest output/checkpoint-20 /elsewhere/checkpoint-40`.",
     )
-    assert pasteable(finding, "my run").hint == (
-        "Compare `grpo-watch digest 'my run/output/checkpoint-20' /elsewhere/checkpoint-40`."
-    )
-    assert pasteable(finding, "").hint == finding.hint
+    snapshot = a_report(finding).snapshot
+    (there,) = pasteable(snapshot, "my run").findings
+    assert there.hint == "Compare `grpo-watch digest 'my run/output/checkpoint-20' /elsewhere/checkpoint-40`."
+    assert pasteable(snapshot, "") is snapshot
 
 
 def test_scripts_get_the_same() -> None:

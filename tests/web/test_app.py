@@ -8,6 +8,7 @@ import math
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -27,7 +28,7 @@ from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.store.state import slug
 from grpo_watch.web.app import make_app
-from grpo_watch.web.documents import brief_document
+from grpo_watch.web.documents import brief_document, detail_document
 from grpo_watch.web.server import SECURITY_HEADERS, Server, address, bind
 from tests.support.live import SHIPPED
 from tests.support.serving import web
@@ -184,6 +185,21 @@ def test_the_overview_is_brief_and_says_since_when() -> None:
     (run,) = get("/api/v1/overview", Both()).json()["runs"]
     assert run["top"]["first_sign"] == 1
     assert run["eta_seconds"] == (80 - 33) * 2.0
+
+
+def test_a_fix_can_be_pasted_anywhere() -> None:
+    """Checkpoints are named below the run's folder; a run on a server has none."""
+    hint = "Compare `grpo-watch digest checkpoint-20 checkpoint-40`."
+    names = {"earlier_checkpoint": "checkpoint-20", "later_checkpoint": "checkpoint-40"}
+    snapshot = replace(SNAPSHOT, findings=(replace(FINDING, hint=hint, evidence=names),))
+    local = RunOverview(snapshot, "v0-run", active=True, folder=Path("/runs/a b"))
+    for run, there in (
+        (local, "'/runs/a b/checkpoint-20' '/runs/a b/checkpoint-40'"),
+        (replace(local, folder=None), ""),
+    ):
+        document = detail_document(run)
+        expected = f"Compare `grpo-watch digest {there or 'checkpoint-20 checkpoint-40'}`."
+        assert [found["hint"] for found in (*document["cards"], *document["findings"])] == [expected, expected]
 
 
 def test_a_run_that_makes_no_progress_has_no_estimate_of_its_end() -> None:

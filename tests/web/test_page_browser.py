@@ -96,7 +96,8 @@ def test_a_stranger_finds_what_is_wrong_since_when_why_and_what_to_do(browser: B
         document = finding.inner_text()
         assert "all 26 tensors of checkpoints 60 and 80 are byte-identical" in document
         assert "first sign: step 2 (kl-stuck-at-zero)" in document
-        assert "grpo-watch digest output/checkpoint-60 output/checkpoint-80" in document
+        output = run.resolve() / "output"
+        assert f"grpo-watch digest {output}/checkpoint-60 {output}/checkpoint-80" in document
         lanes = seen.page.locator(".tl .when").all_inner_texts()
         assert lanes[0].startswith("warning since step 2, fired at 10 as critical, later explained by parameters-")
         assert {"Likely cause", "What to do", "Evidence"} <= set(finding.locator("dt").all_inner_texts())
