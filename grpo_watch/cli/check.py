@@ -7,11 +7,12 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_folders
 from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.stdin_run import taken_in
-from grpo_watch.cli.terminal import print_json, printed
+from grpo_watch.cli.terminal import print_json, printed, progress_bar
 from grpo_watch.cli.wandb_setup import discovering, local_paths, newest_below
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
@@ -72,7 +73,9 @@ def check_command(given: Namespace) -> int:
         setup = CheckSetup(rules_for(chosen), tick, overrides, chosen, recording)
         processes = processes_for(1 if recording else given.jobs, runs)
         execution = Execution(processes, given.engine == "ray", given.address, given.resume)
-        with _progress(len(runs), shown=len(runs) > 1) as advance:
+        with progress_bar("checking") if len(runs) > 1 else nullcontext() as bar:
+            done = count(1)
+            advance = (lambda: bar(next(done), len(runs))) if bar is not None else lambda: None
             reports = check_all(setup, runs, execution, advance=advance)
     level = None if given.fail_on == "never" else Severity(given.fail_on)
     if given.format == "agent":
@@ -145,20 +148,6 @@ def processes_for(jobs: int | None, runs: Sequence[Checked]) -> int:
         large = sum(map(size_of, channels)) >= LARGE or any(isinstance(run, RemoteFolder) for run in runs)
         jobs = processors() if large and len(runs) > 1 else 1
     return max(1, min(jobs, len(runs)))
-
-
-@contextmanager
-def _progress(runs: int, *, shown: bool) -> Iterator[Callable[[], None]]:
-    """A bar on the terminal, where stderr is one."""
-    if not shown or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console  # noqa: PLC0415  only a terminal needs rich
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("checking", total=runs)
-        yield lambda: bar.advance(task)
 
 
 def parse_time(text: str) -> float:

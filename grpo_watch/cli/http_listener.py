@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from grpo_watch.cli.daemon_client import forget_token, keep_token
 from grpo_watch.config.schema import Settings, Web, split_listen
 from grpo_watch.errors import UsageError
 from grpo_watch.web.access import AccessKeys, OwnToken, is_loopback
-from grpo_watch.web.app import DaemonView, make_app, make_metrics_app
+from grpo_watch.web.app import make_app, make_metrics_app
+from grpo_watch.web.run_pages import DaemonView
 from grpo_watch.web.server import Certificates, Server, address, bind
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
@@ -38,47 +38,21 @@ class Protection:
         return [PLAIN] if self.keys.anywhere and self.tls is None and not loopback else []
 
 
-@dataclass(frozen=True, slots=True)
-class HttpServers:
-    """The server of the page, and that of the metrics where they have an address of their own.
-
-    ``stopped`` is called once nothing listens any more.
-    """
-
-    servers: Sequence[Server]
-    stopped: Callable[[], None] = lambda: None
-
-    @property
-    def threads(self) -> list[threading.Thread]:
-        """In which they answer."""
-        return [server.thread for server in self.servers]
-
-    def start(self) -> None:
-        """Begin to answer."""
-        for server in self.servers:
-            server.start()
-
-    def stop(self) -> None:
-        """Stop answering, and give the sockets up."""
-        for server in self.servers:
-            server.stop()
-        self.stopped()
-
-
 class HttpListener:
-    """The bound sockets, one of them for metrics and health where the settings name it, and what protects them.
+    """The bound sockets, one of them for metrics and health where the settings name it; what protects and serves them.
 
     Raises:
         UsageError: an address is taken, or a token, a certificate or a key can't be used.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._url, self._web = settings.web.url, settings.web
-        self._allowed = settings.web.allowed_hosts
+        self._web, self._allowed = settings.web, settings.web.allowed_hosts
         self._protection = protection_of(settings.web)
         self._host, port = split_listen(settings.listen)
         self._listener = bind(self._host, port)
         self._metrics_host, self._metrics_listener = self._host, None
+        self._servers: list[Server] = []
+        self._state: Path | None = None
         if settings.metrics_listen:
             self._metrics_host, port = split_listen(settings.metrics_listen)
             try:
@@ -105,8 +79,8 @@ class HttpListener:
         that is allowed.
         """
         everywhere, anywhere = self._host in EVERYWHERE, self._protection.keys.anywhere
-        if self._url or not (anywhere or is_loopback(self._host)) or (everywhere and not self._allowed):
-            return self._url
+        if self._web.url or not (anywhere or is_loopback(self._host)) or (everywhere and not self._allowed):
+            return self._web.url
         place = f"{self._allowed[0]}:{self.address.rpartition(':')[2]}" if everywhere else self.address
         return f"{self._protection.scheme}://{place}/"
 
@@ -136,8 +110,9 @@ class HttpListener:
         lines += [] if self.page else [NO_LINK]
         return [*lines, *self._protection.warnings(loopback=is_loopback(self._host))]
 
-    def serve(self, watch: DaemonView, state: Path | None = None) -> HttpServers:
-        """The servers over a daemon that keeps this state, not started yet; they close the sockets when they stop."""
+    def serve(self, watch: DaemonView, state: Path | None = None) -> HttpListener:
+        """Make the servers over a daemon that keeps this state, to be started."""
+        self._state = state
         if state is not None:
             self.protect(state)
         hosts = [*hosts_of(self._host), *self._allowed]
@@ -149,12 +124,29 @@ class HttpListener:
             loopback=is_loopback(self._host),
             metrics=self._metrics_listener is None,
         )
-        servers = [Server(app, self._listener, self._protection.tls)]
+        self._servers = [Server(app, self._listener, self._protection.tls)]
         if self._metrics_listener is not None:
             names = [*hosts_of(self._metrics_host), *self._allowed]
             metrics = make_metrics_app(watch, time.time, names, loopback=is_loopback(self._metrics_host))
-            servers.append(Server(metrics, self._metrics_listener, self._protection.tls, name="metrics"))
-        return HttpServers(servers, lambda: self.unprotect(state) if state else None)
+            self._servers.append(Server(metrics, self._metrics_listener, self._protection.tls, name="metrics"))
+        return self
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """In which the servers answer."""
+        return [server.thread for server in self._servers]
+
+    def start(self) -> None:
+        """Begin to answer."""
+        for server in self._servers:
+            server.start()
+
+    def stop(self) -> None:
+        """Stop answering, give the sockets up, and forget the token."""
+        for server in self._servers:
+            server.stop()
+        if self._state is not None:
+            self.unprotect(self._state)
 
     def close(self) -> None:
         """Give the sockets up, where no server took them."""

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from grpo_watch.children.pool import Worker
-from grpo_watch.cli.http_listener import HttpListener, HttpServers
+from grpo_watch.cli.http_listener import HttpListener
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push import PushSetup
 from grpo_watch.cli.settings_in_force import SettingsInForce
@@ -74,7 +74,7 @@ class RunningDaemon:
 
     daemon: Daemon
     service: Service
-    servers: HttpServers
+    servers: HttpListener
     address: str
     link: str
     basis: Basis

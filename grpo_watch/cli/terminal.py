@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,24 @@ def print_json(document: object) -> None:
     import msgspec  # noqa: PLC0415  --help needs none
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+
+
+@contextmanager
+def progress_bar(label: str, *columns: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Draws how much of it is done, as it is called, on standard error; None where that is no terminal.
+
+    ``columns`` are rich's, by name; by default those that it has itself.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich  # noqa: PLC0415  only for people
+    from rich.console import Console  # noqa: PLC0415  only for people
+
+    chosen = [getattr(rich, column)() for column in columns]
+    with rich.Progress(*chosen, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def start_logging(verbose: int, log_format: str) -> None:

@@ -8,11 +8,11 @@ import ipaddress
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.errors import ConfigError
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -26,13 +26,6 @@ ASKED = (
 )
 
 log = logging.getLogger("grpo_watch.web")
-
-
-class TokenSecret(Protocol):
-    """Where a secret is read from."""
-
-    def read(self) -> str:
-        """The secret; raises ``ConfigError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +47,7 @@ class AccessKeys:
     answered, because the settings name a token, or because TLS refuses those without a known certificate.
     """
 
-    token: TokenSecret | None = None
+    token: SecretFile | OwnToken | None = None
     anywhere: bool = False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -15,45 +15,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from grpo_watch import __version__
-from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.metrics.exposition import Exporter
-from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.packs import translations
-from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.access import AccessKeys, Guard
 from grpo_watch.web.answers import INDEX, Answers, Assets, Basis, basis_of, problem, same
 from grpo_watch.web.documents import alert_documents, overview, query_of, run_document
 from grpo_watch.web.limits import BodyLimit
-from grpo_watch.web.run_pages import RunPages
+from grpo_watch.web.run_pages import DaemonView, RunPages
 from grpo_watch.web.runbooks import runbook_document
 
 log = logging.getLogger("grpo_watch.web")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class DaemonView(Protocol):
-    """What the HTTP side is shown of the daemon; every method is safe to call from its thread."""
-
-    def snapshot(self) -> DaemonSnapshot:
-        """The newest snapshot."""
-
-    def detail(self, run: str) -> RunDetail:
-        """What the page of a run shows beyond the snapshot."""
-
-    def sparks(self, run: str) -> Mapping[str, Sparkline]:
-        """The sparklines of a run."""
-
-    def rules(self) -> RuleSet:
-        """The rules in force."""
-
-    def late(self) -> float | None:
-        """By how many seconds the engine is late; None when it is not."""
-
-    def ready(self) -> bool:
-        """Whether the sources were opened and read once."""
 
 
 def make_app(
@@ -80,7 +55,9 @@ def make_app(
     register_url_convertor("run", _RunName())
     answers = Answers()
     site, runs = _Site(watch, answers), RunPages(watch, clock, answers)
-    machines = _for_machines(watch, Exporter(watch.snapshot, clock) if metrics else None, guard if loopback else None)
+    machines = _health_of(watch)
+    if metrics:
+        machines["/metrics"] = _metrics_of(Exporter(watch.snapshot, clock), guard if loopback else None)
     for_people = {
         "/": site.index,
         "/static/{name:path}": site.static,
@@ -98,9 +75,7 @@ def make_app(
         "/api/v1/runs/{slug:run}/report": runs.report,
         "/api/v1/runs/{slug:run}": runs.detail,
     }
-    guarded = {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
-    routes = [Route(path, endpoint) for path, endpoint in {**machines, **guarded}.items()]
-    return BodyLimit(Starlette(routes=routes, exception_handlers={Exception: _failed}))
+    return _application({**machines, **{path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}})
 
 
 def make_metrics_app(
@@ -108,24 +83,36 @@ def make_metrics_app(
 ) -> ASGIApp:
     """The application of an address that serves ``/metrics`` and the health endpoints only; see ``make_app``."""
     guard = Guard(AccessKeys(), allowed_hosts) if loopback else None
-    routes = [
-        Route(path, endpoint) for path, endpoint in _for_machines(watch, Exporter(watch.snapshot, clock), guard).items()
-    ]
+    return _application({**_health_of(watch), "/metrics": _metrics_of(Exporter(watch.snapshot, clock), guard)})
+
+
+def _application(endpoints: Mapping[str, Endpoint]) -> ASGIApp:
+    routes = [Route(path, endpoint) for path, endpoint in endpoints.items()]
     return BodyLimit(Starlette(routes=routes, exception_handlers={Exception: _failed}))
 
 
-def _for_machines(watch: DaemonView, exporter: Exporter | None, guard: Guard | None) -> dict[str, Endpoint]:
-    """Health, and metrics where there is an exporter; a guard has those asked for by a known name only."""
-    health = _Health(watch)
-    machines: dict[str, Endpoint] = {"/healthz": health.healthz, "/readyz": health.readyz}
-    if exporter is not None:
-        metrics = _metrics_of(exporter)
-        machines["/metrics"] = metrics if guard is None else _named(metrics, guard)
-    return machines
+def _health_of(watch: DaemonView) -> dict[str, Endpoint]:
+    """The answers to liveness and readiness probes."""
+
+    async def healthz(_: Request) -> Response:
+        late = watch.late()
+        if late is None:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(f"the engine is {late:.0f} s late\n", 503)
+
+    async def readyz(_: Request) -> Response:
+        ready = watch.ready()
+        return PlainTextResponse("ready\n" if ready else "not ready: still reading the runs\n", 200 if ready else 503)
+
+    return {"/healthz": healthz, "/readyz": readyz}
 
 
-def _metrics_of(exporter: Exporter) -> Endpoint:
+def _metrics_of(exporter: Exporter, guard: Guard | None) -> Endpoint:
+    """With a guard only for those who ask for a known name."""
+
     async def metrics(request: Request) -> Response:
+        if guard is not None and (refused := guard.refuse_unknown_host(request)) is not None:
+            return refused
         accept, encoding = request.headers.get("accept", ""), request.headers.get("accept-encoding", "")
         body, headers = exporter.render(accept, encoding)
         return Response(body, headers=headers)
@@ -136,23 +123,6 @@ def _metrics_of(exporter: Exporter) -> Endpoint:
 def _failed(_: Request, __: Exception) -> Response:
     """The server closes the connection afterwards; without the header a client would reuse it."""
     return PlainTextResponse("Internal Server Error", 500, {"Connection": "close"})
-
-
-class _Health:
-    """The answers to liveness and readiness probes."""
-
-    def __init__(self, watch: DaemonView) -> None:
-        self.watch = watch
-
-    async def healthz(self, _: Request) -> Response:
-        late = self.watch.late()
-        if late is None:
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse(f"the engine is {late:.0f} s late\n", 503)
-
-    async def readyz(self, _: Request) -> Response:
-        ready = self.watch.ready()
-        return PlainTextResponse("ready\n" if ready else "not ready: still reading the runs\n", 200 if ready else 503)
 
 
 class _Site:
@@ -266,11 +236,3 @@ class _RunName(Convertor[str]):
 
     def to_string(self, value: str) -> str:
         return value
-
-
-def _named(endpoint: Endpoint, guard: Guard) -> Endpoint:
-    async def answered(request: Request) -> Response:
-        refused = guard.refuse_unknown_host(request)
-        return refused if refused is not None else await endpoint(request)
-
-    return answered

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
@@ -12,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from grpo_watch import __version__
-from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.daemon.run_detail import BatchView, ListedGroup, RunDetail
 from grpo_watch.engine.records import MetricRow, Stream
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.charts import ThinnedColumns
+from grpo_watch.report.charts import LOST, Sparkline, ThinnedColumns, bands, charts, finding_charts, further_charts
+from grpo_watch.report.tensor_map import ABSENT, WeightsView
 from grpo_watch.report.view import pasteable
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.answers import Answers, basis_of, problem
@@ -28,22 +31,13 @@ from grpo_watch.web.runbooks import effective
 if TYPE_CHECKING:
     from grpo_watch.report.check_document import RunReport
 
-
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from types import MappingProxyType
-
-from grpo_watch.daemon.run_detail import BatchView, ListedGroup
-from grpo_watch.report.charts import LOST, bands, charts, finding_charts, further_charts
-from grpo_watch.report.tensor_map import ABSENT, WeightsView
-
 WatchedRows: TypeAlias = tuple[RunSnapshot, ThinnedColumns]
 """A run as the daemon has it: its snapshot and its rows, thinned where it is long."""
 DocumentOf: TypeAlias = Callable[[RunOverview], dict[str, Any]]
 
 
-class RunDetailView(Protocol):
-    """The part of ``app.DaemonView`` that these pages need."""
+class DaemonView(Protocol):
+    """What the HTTP side is shown of the daemon; every method is safe to call from its thread."""
 
     def snapshot(self) -> DaemonSnapshot:
         """The newest snapshot."""
@@ -51,8 +45,17 @@ class RunDetailView(Protocol):
     def detail(self, run: str) -> RunDetail:
         """What the page of a run shows beyond the snapshot."""
 
+    def sparks(self, run: str) -> Mapping[str, Sparkline]:
+        """The sparklines of a run."""
+
     def rules(self) -> RuleSet:
         """The rules in force."""
+
+    def late(self) -> float | None:
+        """By how many seconds the engine is late; None when it is not."""
+
+    def ready(self) -> bool:
+        """Whether the sources were opened and read once."""
 
 
 class RunPages:
@@ -64,7 +67,7 @@ class RunPages:
         answers: keeps what was made.
     """
 
-    def __init__(self, watch: RunDetailView, clock: Callable[[], float], answers: Answers) -> None:
+    def __init__(self, watch: DaemonView, clock: Callable[[], float], answers: Answers) -> None:
         self._watch, self._clock, self._answers = watch, clock, answers
 
     async def detail(self, request: Request) -> Response:

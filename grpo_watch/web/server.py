@@ -9,10 +9,11 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import uvicorn
 
+from grpo_watch.config.fields import SecretFile
 from grpo_watch.errors import ConfigError, FilePlace, UsageError
 from grpo_watch.web.limits import BACKLOG, MAX_HEAD, SlowClientLimit, room
 
@@ -114,17 +115,6 @@ Stamp = tuple[tuple[int, int, int], ...]
 log = logging.getLogger("grpo_watch.web")
 
 
-class KeyFile(Protocol):
-    """A file that holds a private key."""
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-
-    def read(self) -> str:
-        """Its content; raises ``ConfigError`` when everybody can read it."""
-
-
 class Certificates:
     """A certificate with its key, and the authority that must have signed those of clients.
 
@@ -137,7 +127,7 @@ class Certificates:
         ConfigError: a file can't be used.
     """
 
-    def __init__(self, certificate: Path, key: KeyFile, client_authority: Path | None = None) -> None:
+    def __init__(self, certificate: Path, key: SecretFile, client_authority: Path | None = None) -> None:
         self._certificate, self._key, self._authority = certificate, key, client_authority
         self._stamp = self._look()
         self._current = self._load()

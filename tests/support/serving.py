@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from grpo_watch.web.access import AccessKeys
-from grpo_watch.web.app import DaemonView, make_app
+from grpo_watch.web.app import make_app
+from grpo_watch.web.run_pages import DaemonView
 from grpo_watch.web.server import Server, address, bind
 
 
