@@ -40,30 +40,32 @@ def catalogue(package: str = GROUP) -> dict[str, type[Detector]]:
 def third_party(package: str) -> ThirdParty:
     """What installed packages offer under the entry point group of that name. None of it replaces an own detector."""
     own, found, origins, problems = _own(package), {}, {}, []
-    for plugin in _plugins(package):
-        for name, each in _offered(plugin):
-            if plugin.problem:
-                problems.append(plugin.problem)
-            elif not (inspect.isclass(each) and issubclass(each, Detector)):
-                problems.append(f"{plugin.origin}: {plugin.name} is no detector")
+    for point in sorted(metadata.entry_points(group=package), key=lambda each: (each.name, each.value)):
+        origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+        try:
+            loaded = point.load()
+        except Exception as error:  # noqa: BLE001  a broken package must not stop the watch
+            problems.append(f"{origin}: {point.value} can't be loaded: {error}")
+            continue
+        for name, each in _offered(point.name, loaded):
+            if not (inspect.isclass(each) and issubclass(each, Detector)):
+                problems.append(f"{origin}: {point.name} is no detector")
             elif name in own or name in found:
-                problems.append(f"{plugin.origin}: there is already a detector {name}")
+                problems.append(f"{origin}: there is already a detector {name}")
             else:
-                found[name], origins[name] = each, plugin.origin
+                found[name], origins[name] = each, origin
     return ThirdParty(found, origins, tuple(problems))
 
 
-def _offered(plugin: _Plugin) -> list[tuple[str, Any]]:
+def _offered(point: str, loaded: Any) -> list[tuple[str, Any]]:
     """What an entry point offers, each with its rule id.
 
     A class has the entry point's name, as has the only one of a module; of several each has its own, ``LowReward`` is
     ``low-reward``.
     """
-    if not inspect.ismodule(plugin.loaded):
-        return [(plugin.name.replace("_", "-"), plugin.loaded)]
-    classes = list(_detectors_in(plugin.loaded))
+    classes = list(_detectors_in(loaded)) if inspect.ismodule(loaded) else [loaded]
     if len(classes) == 1:
-        return [(plugin.name.replace("_", "-"), classes[0])]
+        return [(point.replace("_", "-"), classes[0])]
     return [(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", each.__name__).lower(), each) for each in classes]
 
 
@@ -84,27 +86,3 @@ def _detectors_in(module: Any) -> Iterator[type[Detector]]:
     for _, member in classes:  # `list[int]` is a class for Python 3.10
         if issubclass(member, Detector) and member.__module__ == module.__name__ and not inspect.isabstract(member):
             yield member
-
-
-@dataclass(frozen=True, slots=True)
-class _Plugin:
-    """What one entry point gave: the loaded object, or the one-line problem why it can't be used."""
-
-    name: str
-    origin: str
-    loaded: Any = None
-    problem: str = ""
-
-
-def _plugins(group: str) -> tuple[_Plugin, ...]:
-    """Every entry point of the group, sorted by name. A package that fails to import is a problem, never an error."""
-    found = sorted(metadata.entry_points(group=group), key=lambda point: (point.name, point.value))
-    return tuple(_load(point) for point in found)
-
-
-def _load(point: metadata.EntryPoint) -> _Plugin:
-    origin = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
-    try:
-        return _Plugin(point.name, origin, point.load())
-    except Exception as error:  # noqa: BLE001  a broken package must not stop the watch
-        return _Plugin(point.name, origin, problem=f"{origin}: {point.value} can't be loaded: {error}")

@@ -34,18 +34,6 @@ class _Encoded(msgspec.Struct, array_like=True):
     notes: tuple[str, ...]
 
 
-def encode_report(report: RunReport) -> bytes:
-    """The report as bytes."""
-    written = storable((report.channels, report.problems, report.notes))
-    return msgspec.msgpack.encode(_Encoded(encode(report.snapshot), *written))
-
-
-def decode_report(data: bytes) -> RunReport:
-    """The report that ``encode_report`` made these bytes of; raises one of ``store.codec.DECODE_ERRORS`` on damage."""
-    read = msgspec.msgpack.decode(data, type=_Encoded)
-    return RunReport(decode(RunSnapshot, read.snapshot), read.channels, read.problems, read.notes)
-
-
 def setup_key(setup: CheckSetup) -> str:
     """What all runs of a check share, as a hash. The moment of the check counts: silence is judged as of it."""
     detectors = catalogue()
@@ -190,8 +178,11 @@ def _reports_here(setup: CheckSetup, run: Checked, *, alone: bool) -> list[RunRe
 
 
 def _encoded(reports: Sequence[RunReport]) -> bytes:
-    return msgspec.msgpack.encode([encode_report(report) for report in reports])
+    written = [(encode(each.snapshot), storable((each.channels, each.problems, each.notes))) for each in reports]
+    return msgspec.msgpack.encode([_Encoded(snapshot, *rest) for snapshot, rest in written])
 
 
 def _decoded(data: bytes) -> list[RunReport]:
-    return [decode_report(each) for each in msgspec.msgpack.decode(data, type=list[bytes])]
+    """The reports of these bytes; raises one of ``store.codec.DECODE_ERRORS`` on damage."""
+    read = msgspec.msgpack.decode(data, type=list[_Encoded])
+    return [RunReport(decode(RunSnapshot, each.snapshot), each.channels, each.problems, each.notes) for each in read]

@@ -17,12 +17,12 @@ from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.config.document import nearest
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings
-from grpo_watch.engine.detector import Param
+from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.rule import Rule, general
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.assess import catalogue as preflight_checks
 from grpo_watch.rules.packs import load_rules
-from grpo_watch.rules.runbook import Runbook, bounds, runbook_for
+from grpo_watch.rules.runbook import Runbook, parameters_of, runbook_for
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
@@ -60,9 +60,8 @@ def explained(name: str, chosen: Settings) -> tuple[dict[str, Any], str]:
     bugs = [advisory for advisory in advisories() if name in {advisory.id, advisory.check}]
     if name in rules:
         rule = rules[name]
-        detector = None if rule.when is not None else detectors[rule.detector or name]
         runbook = runbook_for(rule, detectors)
-        return _as_json(rule, {} if detector is None else detector.params, runbook), _shown(rule, runbook)
+        return _as_json(rule, detectors, runbook), _shown(rule, runbook)
     if name in (checks := preflight_checks()):
         page = checks[name].page.read_text(encoding="utf-8")
         return {"schema": SCHEMA, "check": name, "runbook": page}, page
@@ -82,7 +81,7 @@ def _advisory(advisory: Advisory) -> str:
     return "\n".join([f"# {title}", "", *(f"- **{label}** {text.strip()}" for label, _, text in pairs if text), ""])
 
 
-def _as_json(rule: Rule, params: Mapping[str, Param], runbook: Runbook) -> dict[str, Any]:
+def _as_json(rule: Rule, detectors: Mapping[str, type[Detector]], runbook: Runbook) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "rule": rule.name,
@@ -93,16 +92,7 @@ def _as_json(rule: Rule, params: Mapping[str, Param], runbook: Runbook) -> dict[
         "summary": rule.summary,
         "hint": rule.hint,
         "hints": dict(rule.hints),
-        "params": [
-            {
-                "name": name,
-                "value": rule.params.get(name, param.default),
-                "default": param.default,
-                "allowed": bounds(param),
-                "help": param.help,
-            }
-            for name, param in params.items()
-        ],
+        "params": parameters_of(rule, detectors),
         "runbook": runbook.text,
     }
 

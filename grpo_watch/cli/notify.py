@@ -6,6 +6,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,6 @@ def alert_of(path: Path, settings: Settings, now: float) -> Notification:
     from grpo_watch.notify.notifications import EXAMPLE, cause_of, runbook_of  # noqa: PLC0415
     from grpo_watch.report.view import top_view  # noqa: PLC0415
     from grpo_watch.rules.packs import rules_for  # noqa: PLC0415
-    from grpo_watch.store.messages import FIRING, Notification  # noqa: PLC0415
 
     found, _ = find_runs([str(path)], settings)
     rules = rules_for(settings)
@@ -76,9 +76,8 @@ def alert_of(path: Path, settings: Settings, now: float) -> Notification:
             continue
         finding, summaries = view.finding, {rule.name: rule.summary for rule in rules}
         texts = settings.privacy.messages
-        return Notification(
-            id=f"notify-test-{int(now)}",
-            status=FIRING,
+        return replace(
+            sample(now),
             run=report.snapshot.run,
             attempt=finding.attempt,
             rule=finding.rule,
@@ -92,13 +91,10 @@ def alert_of(path: Path, settings: Settings, now: float) -> Notification:
             evidence={name: value for name, value in finding.evidence.items() if texts or name != EXAMPLE},
             hint=finding.hint,
             cause=cause_of(finding, report.snapshot.language),
-            caused_by=None,
-            started=now,
-            ended=None,
-            at=now,
             runbook=runbook_of(finding.rule, settings.runbook_url),
             headline=view.headline,
             language=report.snapshot.language,
+            series={},
         )
     raise UsageError(f"{path}: no run with a finding to send")
 

@@ -8,20 +8,19 @@ import socket
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta
 
 from grpo_watch.cli.live_text import show
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.wandb_setup import watched_paths
-from grpo_watch.config.schema import Mute, Settings
+from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.config.sinks import PushgatewaySink, Sink
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.errors import UsageError
 from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
 from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
-from grpo_watch.notify.receiver import MutedFindings, RoutedReceiver, build, names_of
 from grpo_watch.notify.receiver import ReceiverContext as Given
+from grpo_watch.notify.receiver import RoutedReceiver, build, names_of
 from grpo_watch.notify.receivers.http import HttpAccess
 from grpo_watch.notify.receivers.metrics_text import group_url, remove
 
@@ -51,7 +50,7 @@ class PushSetup:
         self._prepared: Sequence[RoutedReceiver] | None = None
         current.prepare = self.prepare
         delivery_settings = DeliverySettings(
-            mutes=lambda: muted(current.settings.mute),
+            mutes=lambda: current.settings.mute,
             backlog=lambda: current.settings.notify_backlog,
             page=page,
             runbook=lambda: current.settings.runbook_url,
@@ -91,19 +90,6 @@ class PushSetup:
         names = names_of(sinks)
         routed = build(sinks, self._given)
         return dict(zip(names, sinks, strict=True)), dict(zip(names, routed, strict=True))
-
-
-def muted(mutes: Sequence[Mute]) -> list[MutedFindings]:
-    """The mutes of the settings; a day lasts until its end, a time without a zone is the machine's own."""
-    return [MutedFindings(mute.run, mute.rule, _end(mute.until)) for mute in mutes]
-
-
-def _end(until: datetime | date | None) -> float | None:
-    if until is None:
-        return None
-    if isinstance(until, datetime):
-        return until.timestamp()
-    return (datetime(until.year, until.month, until.day).astimezone() + timedelta(days=1)).timestamp()
 
 
 def clean_command(given: Namespace) -> int:

@@ -258,17 +258,11 @@ def options_for(
     over = partial(ended, found.root)
     entry = entry_for(found.root, settings.runs, found.files, found.remote)
     care = ReadLimits(bytes_per_second(settings.io_limit) if settings.io_limit else 0.0, digests)
+    options = WatchOptions(settings=overrides, examples=kept_texts(settings), ended=over, care=care)
     if entry is None:
-        return WatchOptions(settings=overrides, examples=kept_texts(settings), ended=over, care=care)
-    return WatchOptions(
-        entry.name,
-        {**entry.settings, **overrides},
-        entry.labels,
-        kept_texts(settings),
-        entry.columns,
-        over,
-        care,
-    )
+        return options
+    known = {**entry.settings, **overrides}
+    return replace(options, name=entry.name, settings=known, labels=entry.labels, columns=entry.columns)
 
 
 def kept_texts(settings: Settings) -> KeptTexts:

@@ -142,14 +142,8 @@ def document(path: str, until: str, code: int, run: RunDocument | None) -> dict[
         "step": run["step"] if run else None,
         "max_steps": run["max_steps"] if run else None,
         "active": run["active"] if run else None,
-        "finding": {key: found[key] for key in ("rule", "severity", "first_step")}
-        if (found := _first(firing))
-        else None,
+        "finding": {key: firing[0][key] for key in ("rule", "severity", "first_step")} if firing else None,
     }
-
-
-def _first(firing: Sequence[RunDocument]) -> RunDocument | None:
-    return firing[0] if firing else None
 
 
 def wait_for(

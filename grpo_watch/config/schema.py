@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
-from fnmatch import fnmatch
+from datetime import date, datetime, time, timedelta
+from fnmatch import fnmatch, fnmatchcase
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -116,6 +117,19 @@ class Mute(Model):
     rule: str = "*"
     until: datetime | date | None = None
     reason: str = ""
+
+    @property
+    def end(self) -> float:
+        """When it ends (Unix seconds): a day lasts until its end, a time without a zone is the machine's own."""
+        if self.until is None:
+            return inf
+        if isinstance(self.until, datetime):
+            return self.until.timestamp()
+        return (datetime.combine(self.until, time()).astimezone() + timedelta(days=1)).timestamp()
+
+    def covers(self, run: str, rule: str, now: float) -> bool:
+        """Whether it keeps the findings of this run and rule back at ``now``."""
+        return now < self.end and fnmatchcase(run, self.run) and fnmatchcase(rule, self.rule)
 
 
 def _page(url: str) -> str:

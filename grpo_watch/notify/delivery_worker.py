@@ -94,28 +94,27 @@ class DeliveryWorker:
             self._refresh_at, self._refresh_failures = self._context.timer(), 0
 
     def _send(self, message: Message) -> DeliveryOutcome:
-        try:
-            outcome = self._receiver.send(message.notification)
-        except (OSError, MemoryError, ImportError) as error:  # the machine's trouble (no file handles), not its own
-            log.exception("a receiver failed", extra=self._fields())
-            outcome = DeliveryOutcome(DeliveryResult.RETRY, f"internal error: {type(error).__name__}")
-        except Exception as error:  # a message that a receiver can't handle must not end the watch at each start
-            log.exception("a receiver failed", extra=self._fields())
-            outcome = DeliveryOutcome(DeliveryResult.REFUSED, f"internal error: {type(error).__name__}")
+        outcome = self._tried(lambda: self._receiver.send(message.notification))
         if outcome.result is not DeliveryResult.DELIVERED:
             fields = self._fields(outcome=outcome.result.value, answer=outcome.detail, message=message.id)
             log.warning("a message was not delivered", extra=fields)
         return outcome
 
+    def _tried(self, call: Callable[[], DeliveryOutcome]) -> DeliveryOutcome:
+        """What became of it; a message that a receiver can't handle must not end the watch at each start."""
+        try:
+            return call()
+        except Exception as error:
+            log.exception("a receiver failed", extra=self._fields())
+            machine = isinstance(error, (OSError, MemoryError, ImportError))  # its trouble (no file handles) may pass
+            result = DeliveryResult.RETRY if machine else DeliveryResult.REFUSED
+            return DeliveryOutcome(result, f"internal error: {type(error).__name__}")
+
     def _refresh(self) -> None:
         context, snapshot = self._context, self._context.snapshot()
         shown = {run.snapshot.run for run in snapshot.runs}
         firing = [notification for notification in self.outbox.firing() if notification.run in shown]
-        try:
-            outcome = self._receiver.refresh(firing, snapshot, context.clock())
-        except Exception as error:
-            log.exception("a receiver failed", extra=self._fields())
-            outcome = DeliveryOutcome(DeliveryResult.REFUSED, f"internal error: {type(error).__name__}")
+        outcome = self._tried(lambda: self._receiver.refresh(firing, snapshot, context.clock()))
         failed = outcome.result is not DeliveryResult.DELIVERED
         if failed and not self._refresh_failures:
             log.warning("a receiver can't be refreshed", extra=self._fields(answer=outcome.detail))

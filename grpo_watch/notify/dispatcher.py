@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from grpo_watch.config.schema import Mute
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import AlertState, EventKind, RunEvent
 from grpo_watch.notify.notifications import NotificationContext, firing, notifications, over
 from grpo_watch.notify.outbox import Outbox
-from grpo_watch.notify.receiver import OWN_RULE, MutedFindings, RoutedReceiver
+from grpo_watch.notify.receiver import OWN_RULE, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
 from grpo_watch.store.messages import RESOLVED, Notification
 from grpo_watch.store.state import StoredBatch
@@ -70,7 +71,7 @@ class DeliverySettings:
     runbooks with ``{rule}`` in it, or empty; ``texts`` whether messages hold excerpts of completions.
     """
 
-    mutes: Callable[[], Sequence[MutedFindings]] = tuple
+    mutes: Callable[[], Sequence[Mute]] = tuple
     backlog: Callable[[], str] = lambda: "live"
     page: str = ""
     runbook: Callable[[], str] = str
@@ -288,7 +289,7 @@ class NotificationDispatcher:
 
     def _muted(self, now: float) -> Callable[[Notification], bool]:
         mutes = self._delivery_settings.mutes()
-        return lambda notification: any(mute.covers(notification, now) for mute in mutes)
+        return lambda each: any(mute.covers(each.run, each.rule, now) for mute in mutes)
 
     def _context(self, watch: AlertingRun, now: float) -> NotificationContext:
         chosen = self._delivery_settings

@@ -116,20 +116,6 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class MutedFindings:
-    """Findings that are kept but not sent until ``until`` (Unix seconds; None: permanently)."""
-
-    run: str = "*"
-    rule: str = "*"
-    until: float | None = None
-
-    def covers(self, notification: Notification, now: float) -> bool:
-        """Whether this mute keeps the notification back at ``now``."""
-        in_force = self.until is None or now < self.until
-        return in_force and fnmatchcase(notification.run, self.run) and fnmatchcase(notification.rule, self.rule)
-
-
-@dataclass(frozen=True, slots=True)
 class RoutedReceiver:
     """A receiver with what it wants."""
 

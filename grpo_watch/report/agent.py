@@ -15,7 +15,7 @@ from grpo_watch.engine.rule import Rule, general
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.report.blindness import coverage, headline
-from grpo_watch.report.check_document import RunReport
+from grpo_watch.report.check_document import RunReport, worst_first
 from grpo_watch.report.view import FindingView, causes, progress, software, views
 from grpo_watch.report.words import rounded
 
@@ -60,7 +60,7 @@ def agent_text(
     ``with_texts`` adds what the runs wrote, each text as a JSON string.
     """
     known = {rule.name: rule for rule in rules}
-    ranked = sorted(reports, key=lambda report: WORST_FIRST.index(report.snapshot.verdict))
+    ranked = worst_first(reports)
     parts = [_run(report, known, with_texts=with_texts) for report in ranked[:DETAILED]]
     others = [_line(report.snapshot, with_texts=with_texts) for report in ranked[DETAILED:LISTED]]
     lines = [_first(reports), *chain.from_iterable(parts), *others]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import METRICS, split_label
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.report.view import top_view
+
+if TYPE_CHECKING:
+    from grpo_watch.report.series import Series
 
 POINTS = 700
 """Steps that one chart shows at most; a line is a few hundred pixels wide."""
@@ -24,19 +27,6 @@ LOST = "before the restart"
 """What a restart threw away, in the legend."""
 SPARSE = 0.5
 """A line with values in fewer of its rows than this is drawn with points, joined over the gaps."""
-
-
-@dataclass(frozen=True, slots=True)
-class PickedRows:
-    """Rows chosen for one chart, in the order in which they came, as columns of one length.
-
-    ``columns`` hold None where there is no value. ``count``: so many rows there are to draw.
-    """
-
-    attempts: Sequence[int]
-    steps: Sequence[int]
-    columns: Mapping[str, Sequence[float | None]]
-    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +52,9 @@ class ThinnedColumns:
         """Names of all metrics that were logged, sorted."""
         return sorted(self.columns)
 
-    def pick(self, names: Sequence[str], _points: int) -> PickedRows:
-        """All points: they are few already."""
-        columns = {name: self.columns[name] for name in names}
-        return PickedRows(self.attempts, self.steps, columns, self.rows)
+    def pick(self, names: Sequence[str], _points: int) -> ThinnedColumns:
+        """All points of these metrics: they are few already."""
+        return replace(self, columns={name: self.columns[name] for name in names})
 
     def odd_values(self, name: str) -> int:
         """How many values of a metric were logged as NaN or infinite."""
@@ -76,18 +65,8 @@ class ThinnedColumns:
         return {"step": list(self.steps), **{name: list(self.columns[name]) for name in self.metrics}}
 
 
-class ChartRows(Protocol):
-    """The rows of one run: all of them, or thinned ones."""
-
-    @property
-    def metrics(self) -> Sequence[str]:
-        """Names of all metrics that were logged, sorted."""
-
-    def pick(self, names: Sequence[str], points: int) -> PickedRows:
-        """About ``points`` rows that show the course of these metrics with every spike."""
-
-    def odd_values(self, name: str) -> int:
-        """How many values of a metric were logged as NaN or infinite."""
+ChartRows: TypeAlias = "Series | ThinnedColumns"
+"""The rows of one run: all of them, or thinned ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +129,6 @@ TOTAL: Mapping[str, str] = MappingProxyType(
 """What shows a reward function that is the total itself, and has no line of its own."""
 
 
-@dataclass(slots=True)
-class ChartColumns:
-    """Columns over ascending steps; what a restart threw away is in columns of its own."""
-
-    places: Sequence[float]
-    columns: dict[str, list[float | None]] = field(default_factory=dict)
-
-
 def charts(rows: ChartRows, points: int = POINTS) -> list[dict[str, Any]]:
     """The charts of a run for which there is anything to draw, as JSON values.
 
@@ -169,8 +140,7 @@ def charts(rows: ChartRows, points: int = POINTS) -> list[dict[str, Any]]:
     for kind in KINDS:
         names = _logged(rows, kind.metrics)
         if names:
-            picked = rows.pick(names, points)
-            found.append(_chart(rows, kind.title, names, tabulate(picked), picked.count))
+            found.append(_chart(rows, kind.title, names, points))
     return found
 
 
@@ -179,8 +149,7 @@ def further_charts(rows: ChartRows) -> list[dict[str, Any]]:
     shown = {metric for kind in KINDS for metric in kind.metrics}
     names = [name for name in rows.metrics if split_label(name)[0] not in shown]
     names += [name for kind in KINDS for metric in kind.metrics for name in _labelled(rows, metric)[FUNCTIONS:]]
-    picked = [(name, rows.pick([name], POINTS)) for name in names]
-    return [_chart(rows, name, [name], tabulate(rows_of), rows_of.count) for name, rows_of in picked]
+    return [_chart(rows, name, [name]) for name in names]
 
 
 def bands(findings: Iterable[Finding]) -> list[dict[str, Any]]:
@@ -226,20 +195,22 @@ def _labelled(rows: ChartRows, metric: str) -> list[str]:
     return [name for name in rows.metrics if split_label(name)[0] == metric]
 
 
-def _chart(rows: ChartRows, title: str, names: Sequence[str], table: ChartColumns, count: int) -> dict[str, Any]:
+def _chart(rows: ChartRows, title: str, names: Sequence[str], points: int = POINTS) -> dict[str, Any]:
+    picked = rows.pick(names, points)
+    places, columns = tabulate(picked)
     odd = sum(rows.odd_values(name) for name in names)
-    lines = [_line(name, column, lost=name not in names) for name, column in table.columns.items()]
-    return {"title": title, "x": list(table.places), "rows": count, "lines": lines, "odd": odd}
+    lines = [_line(name, column, lost=name not in names) for name, column in columns.items()]
+    return {"title": title, "x": places, "rows": picked.rows, "lines": lines, "odd": odd}
 
 
-def tabulate(picked: PickedRows) -> ChartColumns:
-    """The metrics by step; of several attempts at one step the newest counts.
+def tabulate(picked: ThinnedColumns) -> tuple[list[int], dict[str, list[float | None]]]:
+    """The ascending steps, and the metrics by step; of several attempts at one step the newest counts.
 
     Of the first metric, what a restart threw away is kept in a column of its own.
     """
     lost = superseded(picked.attempts, picked.steps)
-    table = ChartColumns(sorted(set(picked.steps)))
-    at = {step: place for place, step in enumerate(table.places)}
+    places, table = sorted(set(picked.steps)), dict[str, list[float | None]]()
+    at = {step: place for place, step in enumerate(places)}
     order = sorted(range(len(picked.steps)), key=picked.attempts.__getitem__)
     for first, (name, values) in enumerate(picked.columns.items()):
         for label, thrown in ((name, False), (f"{name} {LOST}", True))[: 1 if first else 2]:
@@ -248,8 +219,8 @@ def tabulate(picked: PickedRows) -> ChartColumns:
                 if lost[row] is thrown and values[row] is not None:
                     column[at[picked.steps[row]]] = values[row]
             if label == name or any(value is not None for value in column):
-                table.columns[label] = column
-    return table
+                table[label] = column
+    return places, table
 
 
 def _line(name: str, column: Sequence[float | None], *, lost: bool) -> dict[str, Any]:

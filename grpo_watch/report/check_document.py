@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.diagnosis import Finding, first_sign
 from grpo_watch.engine.records import CompletionSummary, Scalar, Severity
-from grpo_watch.engine.snapshot import UNJUDGED, RunSnapshot, RunVerdict, caveats
+from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, RunVerdict, caveats
 from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
 from grpo_watch.engine.waste import wasted
 from grpo_watch.report.blindness import headline
@@ -211,6 +211,11 @@ def in_full(finding: Finding, findings: Sequence[Finding]) -> dict[str, Any]:
             or ((finding.first_step, finding.fired_step, finding.resolved_step),)
         ],
     }
+
+
+def worst_first(reports: Sequence[RunReport]) -> list[RunReport]:
+    """The reports by their verdicts; those of one verdict in the order given."""
+    return sorted(reports, key=lambda report: WORST_FIRST.index(report.snapshot.verdict))
 
 
 def exit_code(reports: Sequence[RunReport], fail_on: Severity | None) -> int:

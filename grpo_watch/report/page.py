@@ -14,10 +14,10 @@ from typing import Any
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.rule import ENGLISH
-from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, RunVerdict, caveats
+from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.report.blindness import coverage, coverage_line, headline, verdict_words
 from grpo_watch.report.charts import POINTS, bands, charts, finding_charts
-from grpo_watch.report.check_document import ChannelReport, Provenance, RunReport
+from grpo_watch.report.check_document import ChannelReport, Provenance, RunReport, worst_first
 from grpo_watch.report.view import FindingView, causes, course, facts, judgement_lines, sentence, top_view, views, when
 from grpo_watch.report.words import say, shown
 from grpo_watch.safe_text import visible
@@ -64,12 +64,13 @@ def _body(reports: Sequence[RunReport], problems: Sequence[str], provenance: Pro
     buttons = tag("button", "Toggle theme", id="theme", type="button", hidden="")
     origin = f"checked {provenance.time} by grpo-watch {provenance.version}"
     yield tag("header", tag("h1", "grpo-watch report"), tag("span", origin, class_="dim"), buttons, class_="top")
-    ordered = _worst_first(reports)
+    ordered = worst_first(reports)
     if len(ordered) > 1:
         yield _overview(ordered)
     if not ordered:
         yield tag("p", "Nothing to check: no run found.")
-    yield from (run_section(report, index) for index, report in enumerate(ordered))
+    for index, report in enumerate(ordered):
+        yield tag("section", *_parts(report, index), id=f"run-{index}", class_="run")
     if problems:
         yield tag("section", tag("h2", "Problems"), tag("ul", *(tag("li", problem) for problem in problems)))
     again = [
@@ -80,18 +81,14 @@ def _body(reports: Sequence[RunReport], problems: Sequence[str], provenance: Pro
     yield tag("section", *again, class_="again")
 
 
-def _worst_first(reports: Sequence[RunReport]) -> list[RunReport]:
-    return sorted(reports, key=lambda report: WORST_FIRST.index(report.snapshot.verdict))
-
-
 def _overview(reports: Sequence[RunReport]) -> Html:
     rows = [
         tag(
             "tr",
-            tag("td", verdict_mark(report.snapshot)),
+            tag("td", tag("span", verdict_words(report.snapshot), class_=f"mark {report.snapshot.verdict.value}")),
             tag("td", tag("a", report.snapshot.run, href=f"#run-{index}")),
-            tag("td", _root(report.snapshot)),
-            tag("td", facts_line(report.snapshot), class_="dim"),
+            tag("td", first.finding.rule if (first := top_view(report.snapshot)) else ""),
+            tag("td", " · ".join(facts(report.snapshot)), class_="dim"),
         )
         for index, report in enumerate(reports)
     ]
@@ -99,11 +96,6 @@ def _overview(reports: Sequence[RunReport]) -> Html:
     return tag(
         "section", tag("div", tag("table", tag("thead", head), tag("tbody", *rows), class_="overview"), class_="wide")
     )
-
-
-def _root(snapshot: RunSnapshot) -> str:
-    first = top_view(snapshot)
-    return first.finding.rule if first else ""
 
 
 def _data(reports: Sequence[RunReport]) -> Html:
@@ -114,7 +106,7 @@ def _data(reports: Sequence[RunReport]) -> Html:
             "charts": _charts(report, points),
             "bands": bands(report.snapshot.findings),
         }
-        for report in _worst_first(reports)
+        for report in worst_first(reports)
     ]
     text = json.dumps(drawings, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return Html(f'<script type="application/json" id="data">{text}</script>')
@@ -239,26 +231,11 @@ NO_SCRIPT = Html(
 )
 
 
-def run_section(report: RunReport, index: int) -> Html:
-    """The section of the run at this place of the page."""
-    return tag("section", *_parts(report, index), id=f"run-{index}", class_="run")
-
-
-def verdict_mark(snapshot: RunSnapshot) -> Html:
-    """The verdict in its colour."""
-    return tag("span", verdict_words(snapshot), class_=f"mark {snapshot.verdict.value}")
-
-
-def facts_line(snapshot: RunSnapshot) -> str:
-    """Framework, step and attempt in one line."""
-    return " · ".join(facts(snapshot))
-
-
 def _parts(report: RunReport, index: int) -> Iterator[Html]:
     snapshot = report.snapshot
     say_so = partial(say, snapshot.language)
     yield tag("h2", tag("span", headline(snapshot), class_=f"mark {snapshot.verdict.value}"), " ", snapshot.run)
-    yield tag("p", facts_line(snapshot), class_="dim")
+    yield tag("p", " · ".join(facts(snapshot)), class_="dim")
     for caveat in caveats(snapshot):
         yield tag("p", sentence(caveat, snapshot), class_="note")
     for label, line in judgement_lines(snapshot):

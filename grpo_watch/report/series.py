@@ -17,7 +17,7 @@ from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.extras import install
 from grpo_watch.report.blindness import coverage_line, headline
-from grpo_watch.report.charts import PickedRows, superseded
+from grpo_watch.report.charts import ThinnedColumns, superseded
 from grpo_watch.report.view import views
 from grpo_watch.report.words import label_of
 from grpo_watch.safe_text import visible
@@ -115,15 +115,14 @@ class Series:
         attempts, steps = self.places
         return np.array(superseded(attempts.tolist(), steps.tolist()), dtype=bool)
 
-    def pick(self, names: Sequence[str], points: int) -> PickedRows:
-        """The rows that a chart of these metrics shows."""
+    def pick(self, names: Sequence[str], points: int) -> ThinnedColumns:
+        """About ``points`` rows that show the course of these metrics with every spike."""
         attempts, steps = self.places
         columns = [self.column(name) for name in names]
         begins = np.unique(attempts, return_index=True)[1]  # these rows show what each restart discarded
         chosen = np.union1d(thinned_rows(columns, points), begins[-points:])
         shown = {name: _optional(column[chosen]) for name, column in zip(names, columns, strict=True)}
-        count = len(np.unique(steps))
-        return PickedRows(attempts[chosen].tolist(), steps[chosen].tolist(), shown, count)
+        return ThinnedColumns(attempts[chosen].tolist(), steps[chosen].tolist(), shown, rows=len(np.unique(steps)))
 
 
 def _optional(column: Floats) -> list[float | None]:

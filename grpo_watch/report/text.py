@@ -18,7 +18,7 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged
-from grpo_watch.report.check_document import RunReport
+from grpo_watch.report.check_document import RunReport, worst_first
 from grpo_watch.report.view import (
     FindingView,
     by_cause,
@@ -80,8 +80,8 @@ def render(reports: Sequence[RunReport], console: Console, *, verbose: bool = Fa
 
 def _table(reports: Sequence[RunReport]) -> Iterator[Text]:
     """Run, verdict, top finding, since: one line per run, worst first."""
-    ranked = sorted(reports, key=lambda report: WORST_FIRST.index(report.snapshot.verdict))
-    rows = [("run", "verdict", "top finding", "since"), *(_table_row(report.snapshot) for report in ranked)]
+    ranked = [_table_row(report.snapshot) for report in worst_first(reports)]
+    rows = [("run", "verdict", "top finding", "since"), *ranked]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grpo_watch.engine.detector import Detector, Param
 from grpo_watch.engine.rule import Rule
@@ -105,6 +106,21 @@ def runbook_for(rule: Rule, detectors: Mapping[str, type[Detector]]) -> Runbook:
     else:
         says = f"{inspect.getdoc(detector) or ''}\n\n{parameter_table(detector.params)}"
     return Runbook(Path(rule.where), f"# {rule.name}\n\n{rule.summary}\n\n## How it is computed\n\n{says}\n")
+
+
+def parameters_of(rule: Rule, detectors: Mapping[str, type[Detector]]) -> list[dict[str, Any]]:
+    """Each parameter of a rule as it is in force; none of a condition."""
+    detector = None if rule.when is not None else detectors.get(rule.detector or rule.name)
+    return [
+        {
+            "name": name,
+            "value": rule.params.get(name, param.default),
+            "default": param.default,
+            "allowed": bounds(param),
+            "help": param.help,
+        }
+        for name, param in (detector.params if detector else {}).items()
+    ]
 
 
 def parameter_table(params: Mapping[str, Param]) -> str:

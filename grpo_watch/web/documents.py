@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from grpo_watch.engine.diagnosis import Finding
@@ -213,17 +213,15 @@ class OverviewQuery:
 
 def query_of(query: Mapping[str, str]) -> OverviewQuery:
     """Read the parameters of a query string."""
-    texts = {field.name: query[field.name][:200] for field in fields(OverviewQuery) if field.name in query}
-    numbers = {name: int(texts.pop(name)) for name in ("offset", "limit") if texts.get(name, "").isdecimal()}
-    texts = {name: text for name, text in texts.items() if name not in {"offset", "limit"}}
-    given = OverviewQuery(**texts, **numbers)  # type: ignore[arg-type]  # texts and numbers by their names
+    texts = defaultdict(str, {name: text[:200] for name, text in query.items()})
+    numbers = {name: int(texts[name]) for name in ("offset", "limit") if texts[name].isdecimal()}
     return OverviewQuery(
-        given.q,
-        given.verdict,
-        given.state,
-        given.sort if given.sort in ORDERS else "verdict",
-        given.offset,
-        max(1, min(given.limit, LARGEST_PAGE)),
+        texts["q"],
+        texts["verdict"],
+        texts["state"],
+        texts["sort"] if texts["sort"] in ORDERS else "verdict",
+        numbers.get("offset", 0),
+        max(1, min(numbers.get("limit", PAGE), LARGEST_PAGE)),
     )
 
 

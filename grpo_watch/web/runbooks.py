@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.rule import Rule
 from grpo_watch.rules.rule_changes import RuleSet
-from grpo_watch.rules.runbook import bounds, runbook_for
+from grpo_watch.rules.runbook import parameters_of, runbook_for
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -35,24 +35,13 @@ def runbook_document(name: str, rules: RuleSet) -> dict[str, Any] | None:
 
 def effective(rule: Rule, rules: RuleSet) -> dict[str, Any]:
     """A rule as it is in force: distances, and each parameter with its value."""
-    detector = None if rule.when is not None else rules.detectors.get(rule.detector or rule.name)
-    params = {} if detector is None else detector.params
     return {
         "enabled": rule.enabled,
         "when": rule.when,
         "for_steps": rule.for_steps,
         "keep_firing_steps": rule.keep_firing_steps,
         "min_observations": rule.min_observations,
-        "params": [
-            {
-                "name": param,
-                "value": rule.params.get(param, definition.default),
-                "default": definition.default,
-                "allowed": bounds(definition),
-                "help": definition.help,
-            }
-            for param, definition in params.items()
-        ],
+        "params": parameters_of(rule, rules.detectors),
     }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.cli.push import muted
 from grpo_watch.config.schema import Mute
 from grpo_watch.config.settings import load_settings
 from grpo_watch.errors import ConfigError
@@ -42,13 +41,7 @@ def test_a_receiver_that_was_removed_is_named(tmp_path: Path) -> None:
 
 def test_a_mute_lasts_to_the_end_of_its_day() -> None:
     """In local time; a moment with a zone is that moment, none is for good."""
-    day, moment, ever = muted(
-        [
-            Mute(until=date(2027, 1, 31)),
-            Mute(until=datetime(2027, 1, 31, 12, tzinfo=timezone.utc)),
-            Mute(run="exp7*"),
-        ]
-    )
-    assert day.until == datetime(2027, 2, 1).astimezone().timestamp()
-    assert moment.until == 1_801_396_800.0
-    assert (ever.run, ever.until) == ("exp7*", None)
+    assert Mute(until=date(2027, 1, 31)).end == datetime(2027, 2, 1).astimezone().timestamp()
+    assert Mute(until=datetime(2027, 1, 31, 12, tzinfo=timezone.utc)).end == 1_801_396_800.0
+    assert Mute(run="exp7*").covers("exp7-a", "kl-stuck-at-zero", 1e12)
+    assert not Mute(run="exp7*").covers("exp8", "kl-stuck-at-zero", 0.0)

@@ -6,15 +6,17 @@ import shutil
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from grpo_watch.config.schema import Mute
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.errors import StateNotReadyError
 from grpo_watch.notify.dispatcher import NotificationDispatcher
-from grpo_watch.notify.receiver import DeliveryOutcome, MutedFindings, Route, RoutedReceiver
+from grpo_watch.notify.receiver import DeliveryOutcome, Route, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.messages import Message, Notification
 from grpo_watch.store.state import StoreError
@@ -441,7 +443,7 @@ def test_what_was_sent_while_the_disk_is_full_counts_when_a_receiver_is_back(
 
 def test_a_mute_of_the_settings(frozen: FrozenRun) -> None:
     """Sent when the mute ends, because it still fires then."""
-    mutes = [MutedFindings(rule="kl-*", until=RECORDED + 100.0)]
+    mutes = [Mute(rule="kl-*", until=datetime.fromtimestamp(RECORDED + 100.0, timezone.utc))]
     frozen.write(3)
     live, dispatcher = frozen.start(mutes=lambda: mutes)
     frozen.more(live, 40)
