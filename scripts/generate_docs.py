@@ -24,6 +24,7 @@ from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.runbook import parameter_table, runbook_of
 
 ROOT = Path(__file__).resolve().parent.parent
+PARAMETERS = ("<!-- parameters:begin -->", "<!-- parameters:end -->")
 CHECKS = ("<!-- checks:begin -->", "<!-- checks:end -->")
 PAYLOADS = ("<!-- payloads:begin -->", "<!-- payloads:end -->")
 INHIBITIONS = ("  # frozen policy: begin (make docs)", "  # frozen policy: end")
@@ -54,7 +55,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     """Those of them that are no copies."""
     for detector in catalogue().values():
         runbook = runbook_of(detector)
-        yield runbook.path, runbook.with_table(parameter_table(detector.params))
+        yield runbook.path, between(runbook.text, parameter_table(detector.params), PARAMETERS)
     preflight = ROOT / "docs" / "preflight.md"
     yield preflight, between(preflight.read_text(), f"{checks_table()}\n{names_of_advisories()}", CHECKS)
     notifications = ROOT / "docs" / "notifications.md"

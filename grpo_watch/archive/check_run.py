@@ -71,22 +71,13 @@ def _recorded() -> RecordedRun:
     return RecordedRun()
 
 
-@dataclass(frozen=True, slots=True)
-class Backtest:
-    """One run under some rules; ``now`` is when it ends (Unix seconds)."""
-
-    run: FoundRun
-    rules: tuple[Rule, ...]
-    now: float
-
-
 def backtest_all(
     runs: Sequence[FoundRun], rules: Sequence[Rule], now: float, processes: int = 1
 ) -> tuple[list[ReplayedRule], list[str]]:
     """Each rule over each run, run by run, and one line for each run that could not be replayed."""
     if processes == 1 or len(runs) == 1:
         return list(backtest(runs, rules, catalogue(), now)), []
-    pieces = [Backtest(run, tuple(rules), now) for run in runs]
+    pieces = [(run, tuple(rules), now) for run in runs]
     answers = {answer.place: answer for answer in in_processes(_work, pieces, min(processes, len(runs)))}
     ordered = [answers[place] for place in range(len(runs))]
     replayed = [
@@ -98,5 +89,6 @@ def backtest_all(
 _RESULT = list[ReplayedRule]
 
 
-def _work(piece: Backtest) -> bytes:
-    return msgspec.msgpack.encode(list(backtest([piece.run], piece.rules, catalogue(), piece.now)))
+def _work(piece: tuple[FoundRun, tuple[Rule, ...], float]) -> bytes:
+    run, rules, now = piece
+    return msgspec.msgpack.encode(list(backtest([run], rules, catalogue(), now)))

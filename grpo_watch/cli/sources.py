@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.cli.check import find_runs
 from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.cli.wandb_setup import discovering, local_paths
 from grpo_watch.config.schema import Settings
@@ -23,7 +24,6 @@ from grpo_watch.engine.judgement import guessed_lines
 from grpo_watch.engine.records import Scalar, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot
-from grpo_watch.errors import UsageError
 from grpo_watch.mounts import network_type
 from grpo_watch.pipeline.offline import read_run
 from grpo_watch.report.blindness import unjudged
@@ -86,13 +86,10 @@ def sources_command(given: Namespace) -> int:
         UsageError: a path does not exist, or an option, the settings file or a rule file can't be used.
     """
     chosen, overrides = load_settings(config=given.config).settings, parse_assignments(given.settings)
-    local = local_paths(given.paths)
-    for path in local:
-        if not any(char in path for char in "*?[") and not Path(path).exists():
-            raise UsageError(f"{path}: no such file or folder")
     rules = rules_for(chosen)
     with discovering(given.paths, chosen) as discoverer:
-        examined = [examine(found, chosen, overrides, rules) for found in discoverer.discover(*map(Path, local))]
+        found, _ = find_runs(given.paths, chosen, discoverer)
+        examined = [examine(run, chosen, overrides, rules) for run in found]
     if given.format == "json":
         print_json(document(examined, discoverer.problems))
     else:

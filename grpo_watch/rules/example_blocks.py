@@ -30,7 +30,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grpo_watch.advisories.judge import AdvisoryLedger
-from grpo_watch.config.document import Document, first_problem, nearest, parse_document
+from grpo_watch.config.document import Document, first_problem, nearest
 from grpo_watch.engine.metric_names import METRICS, SETTINGS, split_label
 from grpo_watch.engine.records import (
     Activity,
@@ -233,16 +233,6 @@ class Example:
     expect: Expectation
     shows_end: bool = True
     in_folder: bool = True
-
-
-def read_example(text: str, file: str, line: int) -> Example:
-    """One block; ``line`` is where its text begins in ``file``.
-
-    Raises:
-        RuleError: naming file and line of what can't be read.
-    """
-    # Blank lines in front make the places of the block the places of the runbook.
-    return example_in(parse_document("\n" * (line - 1) + text, file, RuleError), FilePlace(file, line))
 
 
 def example_in(document: Document, place: FilePlace) -> Example:

@@ -27,17 +27,7 @@ from grpo_watch.engine.monitor import Monitor
 from grpo_watch.engine.records import AlertState, Severity, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError
-from grpo_watch.rules.example_blocks import RUN, Example, Expectation, example_in, read_example
-from grpo_watch.rules.runbook import Runbook
-
-
-def examples_of(runbook: Runbook) -> tuple[Example, ...]:
-    """All examples of a runbook, in order.
-
-    Raises:
-        RuleError: naming file and line of a block that can't be read.
-    """
-    return tuple(read_example(text, str(runbook.path), line) for line, text in runbook.blocks())
+from grpo_watch.rules.example_blocks import RUN, Example, Expectation, example_in
 
 
 def failure(example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]) -> str | None:

@@ -1,10 +1,9 @@
-"""Reads a detector's runbook (Markdown next to its module): title, sections, parameter table, example blocks."""
+"""Reads a detector's runbook (Markdown next to its module): its text, its summary, and what parameters mean."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,6 @@ from typing import Any
 from grpo_watch.engine.detector import Detector, Param
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import FilePlace, RuleError
-
-HEADINGS = (
-    "What it detects",
-    "What to do",
-    "When it is wrong",
-    "How it is computed",
-    "Parameters",
-    "Examples",
-)
-"""The second-level headings of every runbook, in this order."""
-
-BEGIN, END = "<!-- parameters:begin -->", "<!-- parameters:end -->"
-
-_BLOCK = re.compile(r"^```series\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,46 +21,10 @@ class Runbook:
     text: str
 
     @property
-    def title(self) -> str:
-        """The first line without ``# ``."""
-        return self.text.partition("\n")[0].removeprefix("# ").strip()
-
-    @property
     def summary(self) -> str:
         """The paragraph between the title and the first section."""
         head = self.text.partition("\n## ")[0]
         return " ".join(head.partition("\n")[2].split())
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        """The second-level headings outside code blocks, in order."""
-        return tuple(line[3:].strip() for line in self.outside_code() if line.startswith("## "))
-
-    def outside_code(self) -> Iterator[str]:
-        """The lines that are not in a fenced block."""
-        fenced = False
-        for line in self.text.splitlines():
-            if line.startswith("```"):
-                fenced = not fenced
-            elif not fenced:
-                yield line
-
-    def blocks(self) -> Iterator[tuple[int, str]]:
-        """Each ``series`` block: the line of its first content line (from 1) and its text."""
-        for match in _BLOCK.finditer(self.text):
-            yield self.text.count("\n", 0, match.start(1)) + 1, match[1]
-
-    def with_table(self, table: str) -> str:
-        """The text with the part between the parameter markers replaced.
-
-        Raises:
-            RuleError: the markers are missing.
-        """
-        before, begin, rest = self.text.partition(BEGIN)
-        _, end, after = rest.partition(END)
-        if not begin or not end:
-            raise RuleError(f"the markers {BEGIN} and {END} are missing", FilePlace(str(self.path)))
-        return f"{before}{BEGIN}\n{table}{END}{after}"
 
 
 def page_of(detector: type[Detector]) -> Path:

@@ -17,9 +17,10 @@ from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import AlertState, MetricRow, Record, RunConfig, Severity, Transition
 from grpo_watch.rules.example_blocks import Example
-from grpo_watch.rules.rule_tests import examples_of, read_tests, transitions_of
+from grpo_watch.rules.rule_tests import read_tests, transitions_of
 from grpo_watch.rules.runbook import runbook_of
 from tests.support.detecting import DETECTORS, SHIPPED
+from tests.support.runbooks import examples_of
 
 EACH = pytest.mark.parametrize("rule", sorted(SHIPPED))
 Change = tuple[str, int, Severity, str]

@@ -10,8 +10,9 @@ import pytest
 from grpo_watch.catalogue import catalogue
 from grpo_watch.rules.example_blocks import Example
 from grpo_watch.rules.packs import load_rules
-from grpo_watch.rules.rule_tests import examples_of, failure
+from grpo_watch.rules.rule_tests import failure
 from grpo_watch.rules.runbook import runbook_of
+from tests.support.runbooks import examples_of
 
 DETECTORS = catalogue()
 RULES = {rule.name: rule for rule in load_rules(detectors=DETECTORS)}

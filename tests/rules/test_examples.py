@@ -27,8 +27,9 @@ from grpo_watch.engine.records import (
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError
 from grpo_watch.rules.example_blocks import Example
-from grpo_watch.rules.rule_tests import examples_of, failure
+from grpo_watch.rules.rule_tests import failure
 from grpo_watch.rules.runbook import Runbook
+from tests.support.runbooks import examples_of
 
 
 class HighLoss(Detector):
