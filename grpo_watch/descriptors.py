@@ -1,4 +1,4 @@
-"""Reserves file descriptors for vital work, and distinguishes a lack of them from a file's own problem."""
+"""Reserves file descriptors for vital work; distinguishes a lack of them from a file's problem, and files by stamps."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 WANTED = 65_536
 """As many as the soft limit is raised to, where the hard limit allows: 20 for each of a few thousand runs."""
@@ -25,6 +26,15 @@ def raise_limit() -> None:
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def stamp(file: Path | None) -> tuple[int, int, int] | None:
+    """Distinguishes a file from what was there before; None where there is none."""
+    try:
+        found = file.stat() if file is not None else None
+    except OSError:
+        return None
+    return found and (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def lacking(error: Exception) -> bool:

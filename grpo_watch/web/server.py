@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 
 from grpo_watch.config.fields import SecretFile
+from grpo_watch.descriptors import stamp
 from grpo_watch.errors import ConfigError, FilePlace, UsageError
 from grpo_watch.web.limits import BACKLOG, MAX_HEAD, SlowClientLimit, room
 
@@ -110,7 +111,7 @@ class Server:
         self._server.run(sockets=[self._listener])
 
 
-Stamp = tuple[tuple[int, int, int], ...]
+Stamp = tuple[tuple[int, int, int] | None, ...]
 
 log = logging.getLogger("grpo_watch.web")
 
@@ -140,9 +141,9 @@ class Certificates:
 
     def _newest(self, connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
         """Called at each handshake, also of clients that name no host. Files that can't be used leave the old."""
-        stamp = self._look()
-        if stamp != self._stamp:
-            self._stamp = stamp
+        found = self._look()
+        if found != self._stamp:
+            self._stamp = found
             try:
                 self._current = self._load()
                 log.warning("reloaded the TLS certificate", extra={"fields": {"file": str(self._certificate)}})
@@ -170,15 +171,8 @@ class Certificates:
         return context
 
     def _look(self) -> Stamp:
-        """What changes when a file is replaced; a file that is gone has nothing."""
-        found = []
-        for path in (self._certificate, self._key.path, self._authority):
-            try:
-                status = path.stat() if path else None
-            except OSError:
-                status = None
-            found.append((status.st_ino, status.st_mtime_ns, status.st_size) if status else (0, 0, 0))
-        return tuple(found)
+        """What changes when a file is replaced."""
+        return stamp(self._certificate), stamp(self._key.path), stamp(self._authority)
 
 
 def _place(path: Path) -> FilePlace:

@@ -18,6 +18,8 @@ from typing import Any
 import certifi
 import httpx
 
+from grpo_watch.descriptors import stamp
+
 CONNECT_SECONDS, ANSWER_SECONDS, TOTAL_SECONDS = 3.0, 5.0, 9.0
 MAX_ANSWER = 65_536
 """Bytes of an answer that are read."""
@@ -80,7 +82,7 @@ class HttpClient:
     """
 
     def __init__(self, ca_file: Path | None) -> None:
-        self._ca_file, self._written = ca_file, _written(ca_file)
+        self._ca_file, self._written = ca_file, stamp(ca_file)
         trust = _trust(ca_file, self._written)
         try:
             self._client = httpx.Client(
@@ -118,20 +120,11 @@ class HttpClient:
     @property
     def outdated(self) -> bool:
         """Whether the authorities were renewed since; while their file is not there, the old ones are trusted."""
-        return _written(self._ca_file) not in {None, self._written}
+        return stamp(self._ca_file) not in {None, self._written}
 
     def close(self) -> None:
         """Free the connections."""
         self._client.close()
-
-
-def _written(file: Path | None) -> tuple[int, int, int] | None:
-    """Tells a file from what it was before; None where there is none."""
-    try:
-        found = file.stat() if file is not None else None
-    except OSError:
-        return None
-    return found and (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 @lru_cache(maxsize=8)
