@@ -94,9 +94,11 @@ def check_command(given: Namespace) -> int:
 
 
 def _from_here(root: Path) -> str:
-    """A run's folder as a command names it: relative below the current folder, of which nothing is said."""
+    """A run's folder as a command names it: relative below the current folder, else absolute; empty for that folder."""
     path = os.path.relpath(root)
-    return str(root.resolve()) if path.startswith("..") else path.removeprefix(".")
+    if path.startswith(".."):
+        return str(root.resolve())
+    return "" if path == "." else path
 
 
 def _pasteable(report: RunReport, folder: str) -> RunReport:

@@ -6,16 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import METRICS, split_label
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.report.view import top_view
-
-if TYPE_CHECKING:
-    from grpo_watch.report.series import Series
 
 POINTS = 700
 """Steps that one chart shows at most; a line is a few hundred pixels wide."""
@@ -65,8 +62,18 @@ class ThinnedColumns:
         return {"step": list(self.steps), **{name: list(self.columns[name]) for name in self.metrics}}
 
 
-ChartRows: TypeAlias = "Series | ThinnedColumns"
-"""The rows of one run: all of them, or thinned ones."""
+class ChartRows(Protocol):
+    """The rows of one run: all of them, or thinned ones."""
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Names of all metrics that were logged, sorted."""
+
+    def pick(self, names: Sequence[str], points: int) -> ThinnedColumns:
+        """About ``points`` rows that show the course of these metrics with every spike."""
+
+    def odd_values(self, name: str) -> int:
+        """How many values of a metric were logged as NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
