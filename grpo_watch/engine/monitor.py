@@ -132,13 +132,15 @@ class Monitor:
         if not self.detector.survives_attempts:
             self.renew()
         self.alerts = {key: rewind(alert, step) for key, alert in self.alerts.items()}
-        self.active = self.firing
-        self.at_rest = self.evaluated and not self.active
+        self._settle()
 
     def load(self, key: str, alert: Alert) -> None:
         """Continue from an alert as it was stored."""
         self.changes += 1
         self.alerts[key] = alert
+        self._settle()
+
+    def _settle(self) -> None:
         self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
         self.at_rest = self.evaluated and not self.active
 
@@ -185,8 +187,7 @@ class Monitor:
                 self.episodes[index] = self.episodes[index].worsened_by(reading, at)
         if changed:  # else its episode shows what it did
             self._keep(key, after, begins=before.state is not AlertState.FIRING)
-            self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
-            self.at_rest = not self.active
+            self._settle()
             yield self._transition(run.run, key, before.state, after, at, time)
 
     def _capped(self, reading: Reading, run: RunView) -> Reading:

@@ -41,7 +41,7 @@ class LikelyCause:
     def matches(self, run: RunView, summary: str = "") -> bool:
         """Whether the run's configuration, and what the finding says, are such that this cause is known from them."""
         return (
-            self._in_framework(run)
+            self.framework in {None, run.framework}
             and self.shows in summary
             and all(_text(run.setting(name)) in had for name, had in self.settings.items())
             and all(_within(run.number(name), bounds) for name, bounds in self.bounds.items())
@@ -50,9 +50,6 @@ class LikelyCause:
     def text_for(self, run: RunView) -> str:
         """The text with the run's own numbers."""
         return self.text.format_map({name: f"{run.number(name) or 0.0:g}" for name in self.bounds})
-
-    def _in_framework(self, run: RunView) -> bool:
-        return self.framework in {None, run.framework}
 
 
 def likely(causes: Sequence[LikelyCause], run: RunView, summary: str = "") -> tuple[str, ...]:

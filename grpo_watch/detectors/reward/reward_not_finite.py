@@ -64,33 +64,6 @@ def worst_gaps(summary: CompletionSummary) -> MissingScores | None:
     return max(found, key=lambda gaps: gaps.share, default=None)
 
 
-class NeverScored:
-    """Counts, for each function that never gave a score, the rows without one: ``rows`` of them are a breach."""
-
-    def __init__(self, rows: int) -> None:
-        self._breach_at, self._rows = rows, Counter[str]()
-        self._reported: set[str] = set()
-
-    def scored(self, names: Iterable[str]) -> list[Reading]:
-        """Functions that gave a score: their alert ends, which is repeated until it has."""
-        return [Reading(Verdict.OK, name) for name in names if name in self._reported]
-
-    def missing(self, names: Iterable[str]) -> list[Reading]:
-        """Functions that gave none, on this row as on all before."""
-        return [self._reading(name) for name in names]
-
-    def _reading(self, name: str) -> Reading:
-        self._rows[name] += 1
-        rows = self._rows[name]
-        if rows < self._breach_at:
-            return Reading(Verdict.NO_DATA, name, message=NotYet(f"{name} has not returned a single score yet"))
-        self._reported.add(name)
-        why = "it returns None or NaN, or the completions that it is meant for never occur"
-        message = f"{name} returned no score for any completion in {rows} rows: {why}"
-        evidence: dict[str, Scalar] = {"function": name, "rows": rows}
-        return Reading(Verdict.BREACH, name, message=message, evidence=evidence, immediate=True)
-
-
 TABLE = "completions"
 """Key of the alert about the completions table; the alert about rows has none."""
 
@@ -112,7 +85,8 @@ class RewardNotFinite(Detector):
     def setup(self) -> None:
         """No streak."""
         self.finite: Counter[str] = Counter()
-        self.unscored = NeverScored(self.never)
+        self.unscored: Counter[str] = Counter()  # rows without a score, of functions that never gave one
+        self.reported: set[str] = set()
         self.ragged: set[str] = set()
         self.streak = 0
 
@@ -137,20 +111,32 @@ class RewardNotFinite(Detector):
         broken = {key.name: values[key.mean] for key in keys if not finite(values[key.mean])}
         scoring = [key.name for key in keys if key.name not in broken]
         self.finite.update(scoring)
-        ended = self.unscored.scored(scoring)
+        ended = [Reading(Verdict.OK, name) for name in scoring if name in self.reported]
         if "reward_mean" in values and not finite(values["reward_mean"]):
             broken["the total"] = values["reward_mean"]
         if not broken:
             self.streak = 0
             return [*QUIET, *ended] if ended else QUIET
         if number(row, "reward_mean") is not None and self._multi_task(broken, len(keys)):
-            return [*ended, *self.unscored.missing(name for name in broken if not self.finite[name])]
+            return [*ended, *(self._never_scored(name) for name in broken if not self.finite[name])]
         self.streak += 1
         said: dict[str, Scalar] = {name: "null" if value is None else str(value) for name, value in broken.items()}
         message = "reward: " + ", ".join(f"{name} is {value}" for name, value in said.items())
         severity = Severity.INFO if self.streak < self.rows else None
         said["rows"] = self.streak
         return breach(severity=severity, message=message, evidence=said)
+
+    def _never_scored(self, name: str) -> Reading:
+        """A function without a score on this row, as on all before."""
+        self.unscored[name] += 1
+        rows = self.unscored[name]
+        if rows < self.never:
+            return Reading(Verdict.NO_DATA, name, message=NotYet(f"{name} has not returned a single score yet"))
+        self.reported.add(name)
+        why = "it returns None or NaN, or the completions that it is meant for never occur"
+        message = f"{name} returned no score for any completion in {rows} rows: {why}"
+        evidence: dict[str, Scalar] = {"function": name, "rows": rows}
+        return Reading(Verdict.BREACH, name, message=message, evidence=evidence, immediate=True)
 
     def _multi_task(self, broken: dict[str, float | None], functions: int) -> bool:
         """Whether functions skip samples of other tasks, which they do from the start and in turns."""

@@ -17,7 +17,6 @@ from grpo_watch.detectors.reward.zero_std import (
     RowsAtZero,
     SpreadOfBatches,
     ZeroStdKind,
-    ZeroStdShare,
     why,
 )
 from grpo_watch.detectors.shared.generations import BatchesPerRow
@@ -116,16 +115,17 @@ class RewardVarianceCollapse(Detector):
         """Empty windows."""
         self.silent, self.rewards = DeadRowWindow(self.rows, self.dead_rows), Window(self.rows)
         self.at_zero, self.never_scored = RowsAtZero(), False
-        self.zero_std_share, self.batches, self.per_row = ZeroStdShare(), SpreadOfBatches(), BatchesPerRow()
+        self.batches, self.per_row = SpreadOfBatches(), BatchesPerRow()
+        self.spread = False  # some rows had a spread of the batch, and nothing of their groups
         self.lowest, self.highest = float("inf"), float("-inf")
 
     def observe(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that tells about groups, or dumped batches while no row does."""
         if isinstance(record, MetricRow):
-            ratio = self.zero_std_share.take(record, run)
+            ratio = self._share(record, run)
             self.per_row.take(record, tells=ratio is not None)
             if ratio is not None:
-                self.silent.alive |= self.zero_std_share.spread
+                self.silent.alive |= self.spread
                 return self._judge(record, ratio, run)
             if run.trend.silent.first is None and (reading := self._of_mean_alone(record)) is not None:
                 self.never_scored = True
@@ -140,10 +140,23 @@ class RewardVarianceCollapse(Detector):
             return no_data(NotYet("neither metrics nor dumps show the rewards inside groups so far"))
         return readings
 
+    def _share(self, row: MetricRow, run: RunView) -> float | None:
+        """Share (0…1) of the row's groups whose rewards are all equal; None where the row can't tell.
+
+        Where rows have only the batch's spread, those without any count as dead. Then those with some count as alive,
+        though some of their groups may be dead: else chance among few prompts would look like a collapse (TRL 1.16.0,
+        a sparse reward, 34 of 100 batches without spread).
+        """
+        ratio = run.silent
+        if ratio is not None or (number(row, "reward_batch_std") or 0.0) < FLOAT_NOISE:
+            return ratio
+        self.spread = True
+        return None if run.trend.silent.first is None else 0.0
+
     def _of_mean_alone(self, row: MetricRow) -> Reading | None:
         if zeros := self.at_zero.take(row):
             return _never_scores(zeros, self.at_zero.steps[0])
-        constant = self.at_zero.same >= FLOOR_ROWS and not self.zero_std_share.spread
+        constant = self.at_zero.same >= FLOOR_ROWS and not self.spread
         return _never_moves(self.at_zero) if constant else None
 
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:

@@ -82,28 +82,6 @@ MOSTLY = 0.75
 """Usual share of dead groups that indicates a fault: three of four rows teach nothing."""
 
 
-class ZeroStdShare:
-    """Reads rows; ``spread`` says that some had a spread of the batch, and nothing of their groups."""
-
-    __slots__ = ("spread",)
-
-    def __init__(self) -> None:
-        self.spread = False
-
-    def take(self, row: MetricRow, run: RunView) -> float | None:
-        """Share (0…1) of the row's groups whose rewards are all equal; None where the row can't tell.
-
-        Where rows have only the batch's spread, those without any count as dead. Then those with some count as alive,
-        though some of their groups may be dead: else chance among few prompts would look like a collapse (TRL 1.16.0,
-        a sparse reward, 34 of 100 batches without spread).
-        """
-        ratio = run.silent
-        if ratio is not None or (number(row, "reward_batch_std") or 0.0) < FLOAT_NOISE:
-            return ratio
-        self.spread = True
-        return None if run.trend.silent.first is None else 0.0
-
-
 class RowsAtZero:
     """Rows of a log without any spread: a mean of exactly 0, where none is ever below 0, is 0 for every completion.
 

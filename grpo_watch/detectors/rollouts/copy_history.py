@@ -9,7 +9,6 @@ from functools import lru_cache
 from math import comb, factorial, lgamma, log, log10, prod
 
 from grpo_watch.detectors.rollouts.copies import ORDERLY, BatchCopies, GroupSignal, counts_of
-from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.window import plain_sum
 
 PLACE_CHANCE = -9.0
@@ -83,13 +82,6 @@ class SharedCopyPlaces:
         """One phrase for people."""
         where = self.arrangement.says()
         return f"equal texts lie in the same places ({where}) in {self.groups} groups in a row"
-
-    def evidence(self) -> dict[str, Scalar]:
-        """The numbers behind it."""
-        return {
-            "layout": self.arrangement.layout,
-            "groups_in_a_row": self.groups,
-        }
 
 
 @dataclass(slots=True)

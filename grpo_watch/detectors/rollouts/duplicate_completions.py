@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
 
 from grpo_watch.detectors.rollouts.copies import BatchCopies, CopyLayout, copies_in
 from grpo_watch.detectors.rollouts.copy_history import (
@@ -96,41 +95,33 @@ SIGNAL = 0.5
 """Share of unsolved groups with different rewards from which copies do not keep the run from learning."""
 
 
-class CopyLimits(NamedTuple):
-    """When what is seen counts.
-
-    ``alike``: share of groups that must be; ``patience``: batches of one pattern that outweigh a low entropy;
-    ``template``: characters below which texts that repeat without a rule may be answers in tags; ``many``: share of
-    copies without a rule from which they are reported.
-    """
-
-    alike: float
-    patience: int
-    template: int
-    many: float
-
-
 def cause_of(
-    batch: BatchCopies, history: CopyHistory, limits: CopyLimits, *, low: bool | None, fallen: bool, certain: bool
+    batch: BatchCopies,
+    history: CopyHistory,
+    rule: DuplicateCompletions,
+    *,
+    low: bool | None,
+    fallen: bool,
+    certain: bool,
 ) -> CopyCause | None:
     """The cause of a batch's copies; None for solved prompts and for short answers in tags.
 
     Args:
         batch: the copies.
         history: what batches before it showed.
-        limits: when what is seen counts.
+        rule: whose parameters say when what is seen counts.
         low: whether the entropy is low; None where none is logged.
         fallen: whether it is, for this run: a policy may have been sure of its answers from the start.
         certain: whether the entropy excludes that the texts are equal by themselves, as those of solved prompts are.
     """
-    if (seed := _seed(batch, history, limits, low=low)) is not None:
+    if (seed := _seed(batch, history, rule, low=low)) is not None:
         return seed
     if low:
-        return COLLAPSE if fallen else _without_rule(batch, history, limits)
+        return COLLAPSE if fallen else _without_rule(batch, history, rule)
     if history.was_diverse and not certain and _solved(batch, history):
         return None
-    if not batch.regular(limits.alike) or batch.layout is not CopyLayout.ONE_TEXT:
-        return _without_rule(batch, history, limits)
+    if not batch.regular(rule.alike) or batch.layout is not CopyLayout.ONE_TEXT:
+        return _without_rule(batch, history, rule)
     if low is None:
         return COLLAPSE if history.sampled else GREEDY_FROM_START
     return GREEDY
@@ -143,18 +134,20 @@ def _solved(batch: BatchCopies, history: CopyHistory) -> bool:
     return batch.lowest_reward is not None and batch.lowest_reward >= history.best_reward
 
 
-def _seed(batch: BatchCopies, history: CopyHistory, limits: CopyLimits, *, low: bool | None) -> CopyCause | None:
+def _seed(
+    batch: BatchCopies, history: CopyHistory, rule: DuplicateCompletions, *, low: bool | None
+) -> CopyCause | None:
     if (shared := history.places.found(batch.patterns)) is not None:
         return replace(SHARED_SEED, says=f"{shared.says()}, so ranks or engines share a seed")
-    ranks = batch.rank_shaped or _repeats_itself(batch, history, limits.patience)
-    alike = batch.regular(limits.alike) and ranks and (not low or history.alike >= limits.patience)
+    ranks = batch.rank_shaped or _repeats_itself(batch, history, rule.batches)
+    alike = batch.regular(rule.alike) and ranks and (not low or history.alike >= rule.batches)
     return SHARED_SEED if alike else None
 
 
-def _without_rule(batch: BatchCopies, history: CopyHistory, limits: CopyLimits) -> CopyCause | None:
-    if batch.scattered(limits.alike, limits.template) and _as_often(history, limits.patience):
+def _without_rule(batch: BatchCopies, history: CopyHistory, rule: DuplicateCompletions) -> CopyCause | None:
+    if batch.scattered(rule.alike, rule.template) and _as_often(history, rule.batches):
         return SCATTERED_SEED
-    if batch.characters < limits.template or batch.repeated < limits.many:
+    if batch.characters < rule.template or batch.repeated < rule.many:
         return None
     return FEW_TEXTS if _teaches(history) else NEAR_GREEDY
 
@@ -175,7 +168,9 @@ def _repeats_itself(batch: BatchCopies, history: CopyHistory, patience: int) -> 
     return partial and history.alike >= patience and history.groups >= 2 * patience
 
 
-def proven(cause: CopyCause, batch: BatchCopies, history: CopyHistory, limits: CopyLimits, *, low: bool | None) -> bool:
+def proven(
+    cause: CopyCause, batch: BatchCopies, history: CopyHistory, rule: DuplicateCompletions, *, low: bool | None
+) -> bool:
     """Whether so many batches showed the copies that the cause may be reported.
 
     Two groups of long texts that never repeat otherwise are proof of a shared seed, and of greedy decoding unless
@@ -186,14 +181,14 @@ def proven(cause: CopyCause, batch: BatchCopies, history: CopyHistory, limits: C
         return True
     ordered = cause.severity is Severity.CRITICAL
     one_text = batch.layout is CopyLayout.ONE_TEXT
-    few = batch.characters < limits.template or history.few_texts
+    few = batch.characters < rule.template or history.few_texts
     if few and (ordered or (one_text and low is None)):
-        often = history.alike >= limits.patience and history.groups >= 2 * limits.patience
+        often = history.alike >= rule.batches and history.groups >= 2 * rule.batches
         return often and _chance(history, one_text=one_text, low=low) <= CHANCE
     if not ordered:
-        return history.batches >= limits.patience
+        return history.batches >= rule.batches
     at_once = batch.groups > 1 and not (one_text and (history.sampled or low is None))
-    often = at_once or history.alike >= limits.patience
+    often = at_once or history.alike >= rule.batches
     return often and (history.was_diverse or _chance_at_first(history, one_text=one_text, low=low) <= AT_FIRST)
 
 
@@ -267,7 +262,7 @@ class DuplicateCompletions(Detector):
 
     def _judge(self, batch: BatchCopies, run: RunView) -> Reading:
         self.unproven = None
-        limits, entropies = CopyLimits(self.alike, self.batches, self.template, self.many), run.trend.entropy_by_step
+        entropies = run.trend.entropy_by_step
         entropy = entropies.at(batch.step)
         fallen = entropy is not None and entropy < self.fallen_entropy * entropies.highest(batch.step)
         low = None if entropy is None else fallen or entropy < self.low_entropy
@@ -280,10 +275,10 @@ class DuplicateCompletions(Detector):
             self.history.take_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         self.history.extend(batch, self.alike)
-        cause = cause_of(batch, self.history, limits, low=low, fallen=fallen, certain=certain)
+        cause = cause_of(batch, self.history, self, low=low, fallen=fallen, certain=certain)
         if cause is None:
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
-        if not certain and not proven(cause, batch, self.history, limits, low=low):
+        if not certain and not proven(cause, batch, self.history, self, low=low):
             if self.history.alike >= self.batches:
                 return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
             self.unproven = Reading(Verdict.BREACH, message=batch.says(), evidence=batch.evidence())

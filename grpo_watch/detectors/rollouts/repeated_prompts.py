@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
@@ -18,21 +17,6 @@ DISTINCT = 8
 """… together holding so many distinct prompts, so that equal order is no chance …"""
 MOST = 16
 """… but not more batches than this."""
-
-
-@dataclass(frozen=True, slots=True)
-class FirstPrompts:
-    """The prompts of the run's first batches, in order, with the epoch of the last of them (None: not logged)."""
-
-    batches: tuple[tuple[str, ...], ...]
-    epoch: float | None
-
-    @property
-    def telling(self) -> bool:
-        """Whether the batches differ from each other and hold enough prompts."""
-        prompts = {prompt for batch in self.batches for prompt in batch}
-        long = len(self.batches) >= FEWEST and len(set(self.batches)) == len(self.batches)
-        return long and (len(prompts) >= DISTINCT or len(self.batches) >= MOST)
 
 
 LONGEST = 4096
@@ -55,7 +39,7 @@ class PromptOrder:
     """Follows the prompts of a run's train batches."""
 
     def __init__(self, window: int) -> None:
-        self.opening = FirstPrompts((), None)
+        self.opening: list[tuple[str, ...]] = []  # the prompts of the first batches, until they are telling
         self._all: list[_Drawn] = []
         self.recent: deque[tuple[str, ...]] = deque(maxlen=window)
         self._matched = 0
@@ -68,12 +52,18 @@ class PromptOrder:
             self._drawn = +self._drawn
         self.recent.append(prompts)
         self._drawn.update(prompts)
-        if not self.opening.telling and len(self.opening.batches) < MOST:
-            self.opening = FirstPrompts((*self.opening.batches, prompts), epoch)
+        if not self._telling() and len(self.opening) < MOST:
+            self.opening.append(prompts)
         else:
             self._follow(_mark(prompts))
         if len(self._all) < LONGEST:
             self._all.append(_Drawn(_mark(prompts), epoch, step))
+
+    def _telling(self) -> bool:
+        """Whether the first batches differ from each other and hold enough prompts."""
+        prompts = {prompt for batch in self.opening for prompt in batch}
+        long = len(self.opening) >= FEWEST and len(set(self.opening)) == len(self.opening)
+        return long and (len(prompts) >= DISTINCT or len(self.opening) >= MOST)
 
     def _follow(self, mark: int) -> None:
         """Go on along all batches of the run while the newest ones repeat them."""
@@ -85,11 +75,7 @@ class PromptOrder:
     @property
     def repeats(self) -> _Drawn | None:
         """The earlier batch that the newest one repeats, where those before it repeat the run's first ones in order."""
-        return (
-            self._all[self._matched - 1]
-            if self.opening.telling and self._matched >= len(self.opening.batches)
-            else None
-        )
+        return self._all[self._matched - 1] if self._telling() and self._matched >= len(self.opening) else None
 
     @property
     def full(self) -> bool:
@@ -149,7 +135,7 @@ class RepeatedPrompts(Detector):
             passed = epoch - before.epoch
             whole = round(passed) >= 1 and abs(passed - round(passed)) <= max(WHOLE, STEPS * epoch / step)
             if not whole:
-                many = len(order.opening.batches)
+                many = len(order.opening)
                 message = f"the last {many} batches hold the prompts of the run's first {many}, in the same order"
                 evidence = {"epoch": epoch, "batches": many}
                 return breach(message=message, evidence=evidence, immediate=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +23,12 @@ def likely_cause(
     (``replaces_batch``); what the run's own configuration says is not doubted. The dataset's size, which filters
     and splits change, is what is left.
     """
-    for name, value in _candidates(plan, replaces_batch=replaces_batch):
-        replaced = name == "per_device_train_batch_size"
-        if (replaced or not known(name)) and _total(plan, name, value) == printed:
+    candidates: list[tuple[str, float]] = []
+    if isinstance(plan, BatchPlan):
+        candidates += [("per_device_train_batch_size", plan.num_generations)] if replaces_batch else []
+        candidates += [] if known("num_iterations") else [("num_iterations", value) for value in range(1, 9)]
+    for name, value in candidates:
+        if _total(plan, name, value) == printed:
             return f"{name} = {value:g}"
     first, beyond = (_smallest(plan, total) for total in (printed, printed + 1))
     if first is None or beyond is None or first == beyond:
@@ -36,13 +39,6 @@ def likely_cause(
 def _total(plan: BatchPlan | PromptPlan, name: str, value: float) -> int | None:
     changes: dict[str, Any] = {name: value}
     return replace(plan, **changes).max_steps
-
-
-def _candidates(plan: BatchPlan | PromptPlan, *, replaces_batch: bool) -> Iterator[tuple[str, float]]:
-    if isinstance(plan, BatchPlan):
-        if replaces_batch:
-            yield "per_device_train_batch_size", plan.num_generations
-        yield from (("num_iterations", value) for value in range(1, 9))
 
 
 def _smallest(plan: BatchPlan | PromptPlan, total: int) -> int | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, no_data, param
@@ -24,58 +23,6 @@ def one_line(rows: Sequence[MetricRow]) -> list[MetricRow]:
             line = [known for known in line if known.step < row.step]
         line.append(row)
     return line
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """Rows before the step at which a run continues, rows after it, and the rows of steps that were made twice.
-
-    ``start`` holds the first rewards of the whole run. Each method gives one phrase, empty where nothing is odd.
-    """
-
-    before: Sequence[MetricRow]
-    after: Sequence[MetricRow]
-    overlap: Mapping[int, MetricRow]
-    start: Sequence[float]
-
-    def rate(self, tolerance: float) -> str:
-        """Learning rates of the same steps (else the last before and the first after) differ by more than a share."""
-        twice = [(self.overlap[row.step], row) for row in self.after if row.step in self.overlap]
-        pairs = twice or [(self.before[-1], self.after[0])]
-        rates = [(number(old, "learning_rate"), number(new, "learning_rate")) for old, new in pairs]
-        known = [(old, new) for old, new in rates if old is not None and new is not None]
-        if not known:
-            return ""
-        was, now = median([old for old, _ in known]), median([new for _, new in known])
-        return f"{was:.3g} became {now:.3g}" if abs(now - was) > tolerance * max(was, now) else ""
-
-    def kl(self, share: float, least: float) -> str:
-        """KL was at least ``least`` and is below a share of it."""
-        old, new = self._both("kl_reference")
-        if len(old) < LEAST_ROWS or len(new) < LEAST_ROWS:
-            return ""
-        was, now = median(old), median(new[: max(LEAST_ROWS, len(new) // 2)])
-        reset = was >= least and now <= share * was
-        return f"{was:.3g} became {now:.3g}: the policy is the base model again" if reset else ""
-
-    def reward(self, share: float) -> str:
-        """Reward lost a share of what the run had gained, beyond three robust deviations of its rows."""
-        old, new = self._both("reward_mean")
-        if len(old) < LEAST_ROWS or len(new) < LEAST_ROWS:
-            return ""
-        was, now = median(old), median(new)
-        noise = 3.0 * max(deviation(old), deviation(new), 1e-3)
-        return f"{was:.3g} fell to {now:.3g}" if was - now > max(share * (was - median(self.start)), noise) else ""
-
-    def epoch(self) -> str:
-        """The count of passes over the data started over."""
-        old, new = number(self.before[-1], "epoch"), number(self.after[0], "epoch")
-        again = old is not None and new is not None and new < old / 2
-        return f"{old:.3g} restarted at {new:.3g}" if again else ""
-
-    def _both(self, metric: str) -> tuple[list[float], list[float]]:
-        old, new = ([number(row, metric) for row in rows] for rows in (self.before, self.after))
-        return [value for value in old if value is not None], [value for value in new if value is not None]
 
 
 LOST_OPTIMIZER = (
@@ -101,8 +48,8 @@ class ResumeRegression(Detector):
         self.attempt = 1
         self.before: list[MetricRow] = []
         self.after: list[MetricRow] = []
-        self.start: list[float] = []
-        self.overlap: dict[int, MetricRow] = {}
+        self.start: list[float] = []  # the first rewards of the whole run
+        self.overlap: dict[int, MetricRow] = {}  # rows of steps that were made twice
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Keep the row; judge once, when enough rows follow a restart."""
@@ -133,14 +80,48 @@ class ResumeRegression(Detector):
         self.after = []
 
     def _signs(self) -> dict[str, str]:
-        restart = Restart(self.before, self.after, self.overlap, self.start)
-        checks = {
-            "learning rate": restart.rate(self.rate),
-            "KL": restart.kl(self.reset, self.least_kl),
-            "reward": restart.reward(self.fall),
-            "epoch": restart.epoch(),
-        }
-        return {name: said for name, said in checks.items() if said}
+        """One phrase for each sign, by what it is about."""
+        said = {"learning rate": self._rate(), "KL": self._kl(), "reward": self._reward(), "epoch": self._epoch()}
+        return {name: phrase for name, phrase in said.items() if phrase}
+
+    def _rate(self) -> str:
+        """Learning rates of the same steps (else the last before and the first after) differ by more than a share."""
+        twice = [(self.overlap[row.step], row) for row in self.after if row.step in self.overlap]
+        pairs = twice or [(self.before[-1], self.after[0])]
+        rates = [(number(old, "learning_rate"), number(new, "learning_rate")) for old, new in pairs]
+        known = [(old, new) for old, new in rates if old is not None and new is not None]
+        if not known:
+            return ""
+        was, now = median([old for old, _ in known]), median([new for _, new in known])
+        return f"{was:.3g} became {now:.3g}" if abs(now - was) > self.rate * max(was, now) else ""
+
+    def _kl(self) -> str:
+        """KL was at least ``least_kl`` and is below a share of it."""
+        old, new = self._both("kl_reference")
+        if len(old) < LEAST_ROWS or len(new) < LEAST_ROWS:
+            return ""
+        was, now = median(old), median(new[: max(LEAST_ROWS, len(new) // 2)])
+        reset = was >= self.least_kl and now <= self.reset * was
+        return f"{was:.3g} became {now:.3g}: the policy is the base model again" if reset else ""
+
+    def _reward(self) -> str:
+        """Reward lost a share of what the run had gained, beyond three robust deviations of its rows."""
+        old, new = self._both("reward_mean")
+        if len(old) < LEAST_ROWS or len(new) < LEAST_ROWS:
+            return ""
+        was, now = median(old), median(new)
+        noise = 3.0 * max(deviation(old), deviation(new), 1e-3)
+        return f"{was:.3g} fell to {now:.3g}" if was - now > max(self.fall * (was - median(self.start)), noise) else ""
+
+    def _epoch(self) -> str:
+        """The count of passes over the data started over."""
+        old, new = number(self.before[-1], "epoch"), number(self.after[0], "epoch")
+        again = old is not None and new is not None and new < old / 2
+        return f"{old:.3g} restarted at {new:.3g}" if again else ""
+
+    def _both(self, metric: str) -> tuple[list[float], list[float]]:
+        old, new = ([number(row, metric) for row in rows] for rows in (self.before, self.after))
+        return [value for value in old if value is not None], [value for value in new if value is not None]
 
     def _breach(self, signs: dict[str, str]) -> Reading:
         alone = len(signs) == 1 and "KL" not in signs

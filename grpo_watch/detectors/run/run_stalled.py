@@ -25,43 +25,6 @@ LOGGED_AT_START = ("learning_rate", "num_generations", "beta", "save_steps")
 """Settings of which a run's folder or the head of its log shows at least one."""
 
 
-class SignsOfLife:
-    """Follows progress bars, file activity and events; the rows themselves are counted by the run.
-
-    ``bar_done``: the training bar is full, though the last steps may have no row at a logging interval above 1.
-    """
-
-    def __init__(self) -> None:
-        self._last: float | None = None
-        self._ended: EventKind | None = None
-        self._rows_then = 0
-        self.bar_done = False
-
-    def take(self, record: Progress | Activity | RunEvent, rows: int) -> None:
-        """Account for one record that came when the run had logged so many rows."""
-        time = record.time if isinstance(record, Activity) else record.seen
-        if time is not None:
-            self._last = max(time, self._last or time)
-        if isinstance(record, Progress):
-            self.bar_done = record.step >= record.max_steps
-        if isinstance(record, RunEvent):
-            self._take_event(record.kind, rows)
-
-    def last(self, latest_row: float | None) -> float | None:
-        """When the run last showed a sign of life (Unix seconds), rows included; None until a time is known."""
-        return max((time for time in (self._last, latest_row) if time is not None), default=None)
-
-    def ended(self, rows: int) -> EventKind | None:
-        """The event that ended the run, until it is started again or logs another row."""
-        return self._ended if rows == self._rows_then else None
-
-    def _take_event(self, kind: EventKind, rows: int) -> None:
-        if kind in ENDS:
-            self._ended, self._rows_then = kind, rows
-        elif kind is EventKind.STARTED:
-            self._ended, self.bar_done = None, False
-
-
 def is_excerpt(first: int, run: RunView) -> bool:
     """Whether the rows, from this step on, were cut out of a longer log, so that their end is not the run's.
 
@@ -110,8 +73,10 @@ class RunStalled(Detector):
 
     def setup(self) -> None:
         """Nothing seen yet."""
-        self.life = SignsOfLife()
-        self.first = 0
+        self.last: float | None = None  # time of the newest bar, write or event
+        self.ended: EventKind | None = None  # what ended the run, after so many rows
+        self.rows_then = self.first = 0
+        self.bar_done = False  # though the last steps may have no row at a logging interval above 1
 
     def observe(self, record: MetricRow | Progress | Activity | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
         """Note signs of life; judge at ticks."""
@@ -120,29 +85,42 @@ class RunStalled(Detector):
         if isinstance(record, MetricRow):
             self.first = self.first or (0 if record.supplement else record.step)
             return SILENT if record.supplement else QUIET
-        self.life.take(record, run.rows)
+        time = record.time if isinstance(record, Activity) else record.seen
+        if time is not None:
+            self.last = max(time, self.last or time)
+        if isinstance(record, Progress):
+            self.bar_done = record.step >= record.max_steps
+        if isinstance(record, RunEvent) and record.kind in ENDS:
+            self.ended, self.rows_then = record.kind, run.rows
+        elif isinstance(record, RunEvent) and record.kind is EventKind.STARTED:
+            self.ended, self.bar_done = None, False
         return SILENT
+
+    def _last_sign(self, run: RunView) -> float | None:
+        """When the run last showed a sign of life (Unix seconds), rows included; None until a time is known."""
+        return max((time for time in (self.last, run.latest_row_time) if time is not None), default=None)
 
     def blind_because(self, run: RunView) -> str | None:
         """Rows alone don't show that they ended too early, unless the run is complete."""
         return None if run.shows_end or self._complete(run) else NO_END_SHOWN
 
     def _complete(self, run: RunView) -> bool:
-        return self.life.bar_done or (run.max_steps is not None and run.step >= run.max_steps)
+        return self.bar_done or (run.max_steps is not None and run.step >= run.max_steps)
 
     def _judge(self, tick: Tick, run: RunView) -> Iterable[Reading]:
         why_not = self._not_judged(tick, run)
         if why_not is not None:
             return no_data(why_not)
-        silence, limit = tick.now - (self.life.last(run.latest_row_time) or tick.now), self._limit(run)
-        if self.life.ended(run.rows) or self._complete(run) or tick.state is EndState.RUNNING or silence <= limit:
+        silence, limit = tick.now - (self._last_sign(run) or tick.now), self._limit(run)
+        ended = self.ended is not None and run.rows == self.rows_then  # a start or another row revokes it
+        if ended or self._complete(run) or tick.state is EndState.RUNNING or silence <= limit:
             return QUIET
         return (self._breach(tick, run, silence, limit),)
 
     def _not_judged(self, tick: Tick, run: RunView) -> str | None:
         if not run.shows_end:
             return NO_END_SHOWN
-        if self.life.last(run.latest_row_time) is None or (run.rows == 0 and not tick.live):
+        if self._last_sign(run) is None or (run.rows == 0 and not tick.live):
             return NotYet("no row has been logged yet")
         if not tick.live and (run.rows < LEAST_ROWS or is_excerpt(self.first, run)):
             return EXCERPT

@@ -24,26 +24,6 @@ Distillation from a teacher begins at 0.5 to 0.85 in public runs; an explosion d
 """
 
 
-class ReferenceOrigin:
-    """Keeps the KL of the first steps of an attempt; one that begins later says nothing."""
-
-    __slots__ = ("_first",)
-
-    def __init__(self) -> None:
-        self._first: dict[int, float] = {}
-
-    def push(self, step: int, kl: float) -> None:
-        """Take the absolute KL of a row."""
-        if step <= FIRST_STEPS:
-            self._first[step] = kl
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether KL was high and steady before training could have changed the policy."""
-        first = self._first.values()
-        return len(first) >= FIRST_STEPS and OFFSET <= min(first) >= max(first) / STEADY
-
-
 ORIGIN = "reference"
 """Key of the alert about where KL begins."""
 FROM_BASE = (
@@ -156,7 +136,7 @@ class KlExplosion(Detector):
         self.calm = Window(20)  # with more rows, a fast learner's rise from 0 would look like a jump
         self.calm_rows = self.rows
         self.generation = GenerationRows()
-        self.origin = ReferenceOrigin()
+        self.first: dict[int, float] = {}  # KL of the first steps; an attempt that begins later says nothing
         self.fit = BetaFit()
 
     def early_sign(self, run: RunView) -> Reading | None:
@@ -172,9 +152,10 @@ class KlExplosion(Detector):
         if kl is None:
             return SILENT
         kl = abs(kl)
-        self.origin.push(record.step, kl)
+        if record.step <= FIRST_STEPS:
+            self.first[record.step] = kl
         continued = bool(run.setting("adapter")) and run.number("beta") not in {None, 0.0}
-        elsewhere = continued and record.step == FIRST_STEPS and self.origin.elsewhere
+        elsewhere = continued and record.step == FIRST_STEPS and self._elsewhere()
         return (*([another_reference(kl)] if elsewhere else []), *self._row(record, kl, run))
 
     def _row(self, record: MetricRow, kl: float, run: RunView) -> Iterable[Reading]:
@@ -194,6 +175,11 @@ class KlExplosion(Detector):
         spike = kl >= self.limit and len(self.calm) >= self.rows
         return (one_row(kl, self.limit),) if spike else QUIET
 
+    def _elsewhere(self) -> bool:
+        """Whether KL was high and steady before training could have changed the policy."""
+        first = self.first.values()
+        return len(first) >= FIRST_STEPS and OFFSET <= min(first) >= max(first) / STEADY
+
     def _bar(self) -> float:
         """The value above which a row is not calm."""
         usual = self.calm.median() if self.calm.full else None
@@ -204,7 +190,7 @@ class KlExplosion(Detector):
         agreeing = run.trend.signs() & (WHILE_GAINING if gaining else AGREEING)
         if kl < self.limit and not agreeing and (gaining or self.fit.at_most(self.tiny_beta, run.number("beta"))):
             return QUIET
-        elsewhere = self.origin.elsewhere
+        elsewhere = self._elsewhere()
         runaway = kl >= RUNAWAY and not gaining
         grave = not elsewhere and (runaway or bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing))
         first = next(step for step, value in self.newest if value >= bar)
