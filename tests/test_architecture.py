@@ -43,7 +43,7 @@ HOMES = {
     "uvicorn": ("web/*",),
     "wandb": ("sources/trackers/*",),
     "xxhash": ("sources/*",),
-    "yaml": ("advisories/*", "config/*", "frameworks/*", "sources/settings/config_files.py", "preflight/*"),
+    "yaml": ("config/*", "preflight/inputs/leaves.py", "shipped_yaml.py", "sources/settings/config_files.py"),
 }
 """Where each library may be imported; one that is not listed here and not in the standard library is refused.
 

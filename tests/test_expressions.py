@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from grpo_watch.frameworks.framework_tables import frameworks
@@ -98,14 +99,19 @@ def _uses(name: str, module: Any) -> set[str]:
     return found
 
 
-TRACES = [table.traces for table in frameworks().values()]
+def patterns(value: Any, kind: type) -> Iterator[re.Pattern[Any]]:
+    """The expressions in a data file, wherever they stand in it."""
+    if isinstance(value, re.Pattern):
+        yield from [value] if isinstance(value.pattern, kind) else []
+    elif isinstance(value, msgspec.Struct):
+        yield from (each for name in value.__struct_fields__ for each in patterns(getattr(value, name), kind))
+    elif isinstance(value, tuple):
+        yield from (each for inner in value for each in patterns(inner, kind))
+
+
 COMPUTED = {
-    "entry['log'].encode()": b"|".join(each.log.pattern for each in TRACES if each.log),
-    "entry['row'].encode()": b"|".join(each.row.pattern for each in TRACES if each.row),
-    "entry['line'].encode()": b"|".join(each.line.pattern for each in TRACES if each.line),
-    "each.encode()": b"|".join(counter.pattern for each in TRACES for counter in each.counters),
-    "entry['card_version']": "|".join(each.card_version.pattern for each in TRACES if each.card_version),
-    "pieces['holds'].encode()": b"|".join(each.pieces_file[1].pattern for each in TRACES if each.pieces_file),
+    "text.encode()": b"|".join(each.pattern for table in frameworks().values() for each in patterns(table, bytes)),
+    "text": "|".join(each.pattern for table in frameworks().values() for each in patterns(table, str)),
     "self.file_name": "|".join(launch.file_name for launch in launch_facts().values() if launch.file_name),
     "'|'.join(['grpo', *words]).encode()": b"grpo|trl|verl|swift",
     "b'|'.join((re.escape(mark) for reader in self._readers for mark in reader.marks))": rb"step:|Global step ",

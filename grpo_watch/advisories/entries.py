@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from grpo_watch.advisories.condition import VersionRange, compile_settings
 from grpo_watch.engine.expression import RAW, Expression
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.errors import FilePlace, RuleError
+from grpo_watch.shipped_yaml import shipped_yaml
 
 FOLDER = Path(__file__).parent
 ID = re.compile(r"GW-20\d\d-\d{4}")
@@ -106,10 +106,8 @@ def read_file(path: Path) -> Iterator[Advisory]:
     Raises:
         RuleError: a part is missing, is not known or is malformed; with the file and the advisory's id.
     """
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    raw = yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506  a safe one
     try:
-        held = msgspec.convert(raw, _PackageFile)
+        held = msgspec.convert(shipped_yaml(path), _PackageFile)
     except msgspec.ValidationError as error:
         raise RuleError(str(error), FilePlace(path.name, 1)) from None
     for entry in held.advisories:

@@ -1,4 +1,4 @@
-"""How a framework writes completions to files: what ``<framework>/dumps.py`` lists in ``DUMPS``."""
+"""How a framework writes completions to files: ``DUMPS`` of a ``<framework>/dumps.py``, or ``keys.yaml``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePath
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from grpo_watch.frameworks.framework_tables import contributions
+from grpo_watch.frameworks.framework import TableColumns
+from grpo_watch.frameworks.framework_tables import contributions, frameworks
 
 
 class DumpRow(NamedTuple):
@@ -56,30 +57,6 @@ class RolloutDumps:
         return self.file.fullmatch(names[0]) if "/".join(names[1:]) == self.inner else None
 
 
-@dataclass(frozen=True, slots=True)
-class ParquetDumps:
-    """Parquet files with the columns ``prompt`` and ``completion``, one per step, the first group of ``file``."""
-
-    framework: str
-    file: re.Pattern[str]
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumns:
-    """Names in the rows of one growing ``completions.jsonl``, the best first.
-
-    ``not_rewards`` may hold numbers and are no reward. ``per_generation``: in a row with this key, several batches may
-    share a step.
-    """
-
-    step: tuple[str, ...]
-    prompt: tuple[str, ...]
-    completion: tuple[str, ...]
-    not_rewards: frozenset[str] = frozenset()
-    per_generation: str = ""
-
-
-DumpFormat: TypeAlias = RolloutDumps | ParquetDumps | TableColumns
 NUMBERS = frozenset({int, float, type(None)})
 """Types of a score as a decoder gives it; a truth value is none."""
 
@@ -87,35 +64,28 @@ NUMBERS = frozenset({int, float, type(None)})
 @cache
 def rollout_dumps() -> tuple[RolloutDumps, ...]:
     """Every framework's dumps of rollouts."""
-    return tuple(one for one in _all() if isinstance(one, RolloutDumps))
+    return tuple(contributions("dumps", "DUMPS"))
 
 
 @cache
 def table_columns() -> TableColumns:
     """The names that any framework's rows have, as one."""
-    found = [one for one in _all() if isinstance(one, TableColumns)]
+    found = [table.columns for table in frameworks().values() if table.columns is not None]
+    lists = ("step", "prompt", "completion", "not_rewards")
     return TableColumns(
-        step=tuple(dict.fromkeys(name for one in found for name in one.step)),
-        prompt=tuple(dict.fromkeys(name for one in found for name in one.prompt)),
-        completion=tuple(dict.fromkeys(name for one in found for name in one.completion)),
-        not_rewards=frozenset().union(*(one.not_rewards for one in found)),
-        per_generation=next((one.per_generation for one in found if one.per_generation), ""),
+        per_generation=next(filter(None, (one.per_generation for one in found)), ""),
+        **{name: tuple(dict.fromkeys(each for one in found for each in getattr(one, name))) for name in lists},
     )
 
 
 def is_reward(name: str, column: Sequence[object]) -> bool:
     """Whether a column holds the values of a reward function, or the advantages: numbers and nulls only."""
     known = table_columns()
-    others = known.not_rewards.union(known.step, known.prompt, known.completion)
+    others = {*known.not_rewards, *known.step, *known.prompt, *known.completion}
     return name not in others and NUMBERS.issuperset(map(type, column))
 
 
 def parquet_dump(name: str) -> tuple[str, int] | None:
-    """Whose Parquet dump a file of this name is, and its step."""
-    found = ((one.framework, one.file.fullmatch(name)) for one in _all() if isinstance(one, ParquetDumps))
+    """Whose Parquet dump (columns ``prompt`` and ``completion``) a file of this name is, and its step."""
+    found = ((table.name, table.parquet.fullmatch(name)) for table in frameworks().values() if table.parquet)
     return next(((framework, int(match[1])) for framework, match in found if match is not None), None)
-
-
-@cache
-def _all() -> tuple[DumpFormat, ...]:
-    return tuple(one for listed in contributions("dumps", "DUMPS") for one in listed)

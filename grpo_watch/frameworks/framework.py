@@ -1,15 +1,22 @@
-"""What is known of a framework: the frozen tables that its data file becomes, and how files show that it wrote them."""
+"""What is known of a framework: its data file (``keys.yaml``), and how files show that it wrote them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class ArgumentNames:
+
+class DataStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of a data file; what has no default must be in it, and nothing else may be."""
+
+
+class ArgumentNames(DataStruct, frozen=True):
     """The trainer arguments that a framework writes as JSON, prints or logs, beyond transformers' own.
 
     Attributes:
@@ -22,15 +29,14 @@ class ArgumentNames:
     file: str = ""
     recognise: tuple[frozenset[str], ...] = ()
     version: str = ""
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = {}
 
     def fits(self, names: Mapping[str, object]) -> bool:
         """Whether these arguments are this framework's."""
         return any(names.keys() >= each for each in self.recognise)
 
 
-@dataclass(frozen=True, slots=True)
-class FileTraces:
+class FileTraces(DataStruct, frozen=True):
     """What in a run's files is one framework's.
 
     Attributes:
@@ -71,57 +77,106 @@ class FileTraces:
     bar: str = ""
     folders: tuple[str, ...] = ()
     numbered: str = ""
-    arguments: ArgumentNames = field(default_factory=ArgumentNames)
+    arguments: ArgumentNames = ArgumentNames()
 
 
-def read_traces(entry: Mapping[str, Any]) -> FileTraces:
-    """The traces in a data file; all parts may be missing."""
-    pieces, given = entry.get("pieces_file"), entry.get("arguments", {})
-    return FileTraces(
-        log=re.compile(entry["log"].encode(), re.MULTILINE) if "log" in entry else None,
-        is_console=entry.get("is_console", False),
-        mention=entry.get("mention", ""),
-        row=re.compile(entry["row"].encode()) if "row" in entry else None,
-        line=re.compile(entry["line"].encode()) if "line" in entry else None,
-        paired_step=entry.get("paired_step", ""),
-        counters=tuple(re.compile(each.encode()) for each in entry.get("counters", ())),
-        metrics_file=entry.get("metrics_file", ""),
-        shows_end=entry.get("shows_end", False),
-        crash_summary=entry.get("crash_summary", ""),
-        pieces_file=(pieces["name"], re.compile(pieces["holds"].encode())) if pieces else None,
-        notebook=frozenset(entry.get("notebook", ())),
-        card_version=re.compile(entry["card_version"], re.MULTILINE) if "card_version" in entry else None,
-        recipe=frozenset(entry.get("recipe", ())),
-        bar=entry.get("bar", ""),
-        folders=tuple(entry.get("folders", ())),
-        numbered=entry.get("numbered", ""),
-        arguments=ArgumentNames(
-            file=given.get("file", ""),
-            recognise=tuple(frozenset(names) for names in given.get("recognise", ())),
-            version=given.get("version", ""),
-            settings=given.get("settings", {}),
-        ),
-    )
+class MarkKind(Enum):
+    """What a mark means. A line with marks of several kinds has the meaning of the first of these."""
+
+    FINISHED = "finished"
+    """The job came to its end."""
+    RESUMED = "resumed"
+    """Group 1 is the step that the job resumes from."""
+    TOTAL = "total"
+    """Group 1 is the number of steps planned."""
+    EPOCH = "epoch"
+    """Group 1 is the number of optimizer steps in an epoch."""
+    COMMAND = "command"
+    """The job's command line; its arguments follow."""
+    VERSION = "version"
+    """Group 1 is the framework's version."""
+    PACKAGE = "package"
+    """Group 1 is the version of the package with the framework's name."""
+    NAME = "name"
+    """The line is the framework's own."""
+    SIZES = "sizes"
+    """Group 1 is the number of training examples, group 2 that of epochs."""
+    PROCESSES = "processes"
+    """Group 1 is the number of training processes."""
+    PROMPTS = "prompts"
+    """Group 1 is the number of prompts of a step."""
+    DATASET = "dataset"
+    """A print of the training set begins; a line ``num_rows: N`` follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRule:
+class ConsoleMark(DataStruct, frozen=True):
+    """One kind of line that a framework prints besides rows.
+
+    ``sign``: a short expression that finds all such lines, for the one search that every line of a log goes through;
+    none where another mark's sign is in the same line.
+    """
+
+    framework: str
+    kind: MarkKind
+    pattern: re.Pattern[bytes]
+    sign: re.Pattern[bytes] | None = None
+
+
+class CheckpointLayout(DataStruct, frozen=True):
+    """One way to lay checkpoints out; those with one ``folder`` are used as one.
+
+    Attributes:
+        folder: matches a checkpoint's name, its group is the step.
+        within: the folders that may hold the weights, the best first.
+        markers: files in the checkpoint that are written last.
+        trackers: files next to the checkpoints that name the newest step whose save was completed.
+        holds: names of which one lies in the folder, where the folder's name alone proves nothing.
+        not_below: parents whose folders of this name are no checkpoints.
+        unfinished: matches folders that are being written or replaced.
+        configured: the marker of a checkpoint that holds the run's configuration.
+    """
+
+    folder: re.Pattern[str]
+    within: tuple[str, ...] = ("",)
+    markers: tuple[str, ...] = ()
+    trackers: tuple[str, ...] = ()
+    holds: frozenset[str] = frozenset()
+    not_below: frozenset[str] = frozenset()
+    unfinished: re.Pattern[str] | None = None
+    configured: str = ""
+
+
+class TableColumns(DataStruct, frozen=True):
+    """Names in the rows of one growing ``completions.jsonl``, the best first.
+
+    ``not_rewards`` may hold numbers and are no reward. ``per_generation``: in a row with this key, several batches may
+    share a step.
+    """
+
+    step: tuple[str, ...] = ()
+    prompt: tuple[str, ...] = ()
+    completion: tuple[str, ...] = ()
+    not_rewards: tuple[str, ...] = ()
+    per_generation: str = ""
+
+
+class KeyRule(DataStruct, frozen=True):
     """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric.
 
     ``beside``: it means the metric only in a row that holds this key too; ``unless``: only in a row without it;
     ``not_with``: only in a run without this setting.
     ``convert``: the metric is the ``reciprocal`` of the value, its ``complement`` to 1, how far it is ``behind KEY``,
     another value of the row, or its share ``of_prompts`` (of a step, where the settings know their number).
-    ``zero_is_off``: an exact 0 is written where the quantity is not measured, and counts as absent.
+    ``zero`` is ``absent`` where an exact 0 is written if the quantity is not measured.
     """
 
-    prefix: str
-    suffix: str
-    pattern: bool
     metric: str | None
+    prefix: str = ""
+    suffix: str = ""
+    pattern: bool = False
     convert: str = ""
     beside: str | None = None
-    zero_is_off: bool = False
+    zero: str = ""
     unless: str | None = None
     not_with: str | None = None
 
@@ -136,11 +191,10 @@ class KeyRule:
         return inner if inner and key.startswith(self.prefix) and key.endswith(self.suffix) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(DataStruct, frozen=True):
     """A set of keys that must be in a row, and keys that must not."""
 
-    has: frozenset[str]
+    has: frozenset[str] = frozenset()
     lacks: frozenset[str] = frozenset()
 
     def matches(self, keys: frozenset[str]) -> bool:
@@ -156,29 +210,32 @@ class Facts:
     kl_implies_beta: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Era:
-    """A span of versions with one naming. ``since`` None: known by keys only; ``signature`` None: by version only."""
+class Era(Signature, frozen=True, kw_only=True, rename={"since": "from"}):
+    """A span of versions with one naming. Without ``from`` it is known by keys only, without ``has`` by version only.
 
-    since: tuple[int, ...] | None
-    signature: Signature | None
-    by_keys: Facts
-    by_version: Facts
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How a value of a configuration is read where it does not stand for itself.
-
-    ``when``: another dotted key, which must hold one of ``allowed``; where it holds something else the value is
-    ``otherwise``, where it is absent there is no value. ``positive``: the setting is whether the number is above 0.
-    ``times``: another dotted key with a number that this one is multiplied with; where it is absent there is no value.
+    ``version_reward_std``: what the spread means where the version is known, if that says more than the keys.
     """
 
+    reward_std: str
+    kl_implies_beta: bool
+    since: str = ""
+    version_reward_std: str = ""
+
+
+class SettingTerms(DataStruct, frozen=True, rename={"allowed": "is"}):
+    """The canonical setting that a key of a configuration means, and how its value is read.
+
+    ``when``: another dotted key, which must hold one of ``allowed``; where it holds something else the value is
+    ``otherwise``, where it is absent there is no value. ``convert`` is ``positive`` where the setting is whether the
+    number is above 0. ``times``: another dotted key with a number that this one is multiplied with; where it is absent
+    there is no value.
+    """
+
+    means: str
     when: str | None = None
-    allowed: tuple[object, ...] = (True,)
-    otherwise: object = None
-    positive: bool = False
+    allowed: tuple[Any, ...] = (True,)
+    otherwise: Any = None
+    convert: str = ""
     times: str | None = None
 
     def read(self, value: object, leaves: Mapping[str, object]) -> object:
@@ -188,45 +245,66 @@ class Terms:
         if self.times is not None:
             factor = leaves.get(self.times)
             return value * factor if isinstance(value, int) and isinstance(factor, int) else None
-        return value > 0 if self.positive and isinstance(value, (int, float)) else value
+        return value > 0 if self.convert == "positive" and isinstance(value, (int, float)) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Framework:
+class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework", "signatures": "recognise"}):
     """One data file. Where ``based_on`` names another framework, its keys, eras and settings are included.
 
-    ``settings`` are pairs of a dotted key of the framework's configuration and the canonical setting it means, with
-    ``terms`` for some. ``next_rate_beside``: the logged rate is the next step's only in rows that hold one of them.
-    ``own_validation``: the names of evaluation metrics are the datasets' own, none of them is reported as unknown.
+    ``rules`` are its keys, the preferred first. ``learning_rate`` is ``next`` where the logged rate is the next step's,
+    ``next_rate_beside``: only in rows that hold one of these. ``settings`` are dotted keys of the framework's
+    configuration, each with the canonical setting it means. ``validation: own names``: the names of evaluation metrics
+    are the datasets' own, none of them is reported as unknown.
     ``step_key``: its own name for the optimizer step in rows of trackers (empty: a usual one).
     ``reveals`` are the framework's own settings that give a metric or a kind of evidence.
-    ``printed`` are metrics counted from lines that its console prints between rows.
+    ``channels``: what each shows, for the documentation and for metrics that the console prints between rows.
     ``fallback``: rows of a framework that is not known are read with this table. ``any_loop``: it prepares a model for
     whatever loop trains it; its banner says nothing of the rows.
+    ``marks`` are lines that its console shows besides rows; ``parquet`` matches the name of a file of completions, its
+    group is the step; ``columns`` are those of its ``completions.jsonl``.
     """
 
     name: str
-    based_on: str | None
     order: int
     signatures: tuple[Signature, ...]
     strip_prefixes: tuple[str, ...]
     eval_prefixes: tuple[str, ...]
-    next_learning_rate: bool
-    exact: Mapping[str, tuple[int, KeyRule]]
-    patterns: tuple[tuple[int, KeyRule], ...]
+    learning_rate: str
     spread_key: str
-    facts: Facts
-    eras: tuple[Era, ...]
-    settings: tuple[tuple[str, str], ...] = ()
-    terms: Mapping[str, Terms] = field(default_factory=dict)
+    channels: Mapping[str, Any]
+    rules: tuple[KeyRule, ...]
+    based_on: str | None = None
+    reward_std: str = "unknown"
+    kl_implies_beta: bool | None = None
+    eras: tuple[Era, ...] = ()
+    settings: Mapping[str, SettingTerms] = {}
     next_rate_beside: frozenset[str] = frozenset()
-    own_validation: bool = False
-    traces: FileTraces = field(default_factory=FileTraces)
+    validation: str = ""
+    traces: FileTraces = FileTraces()
     fallback: bool = False
     step_key: str = ""
     any_loop: bool = False
-    reveals: Mapping[str, str] = field(default_factory=dict)
-    printed: frozenset[str] = frozenset()
+    reveals: Mapping[str, str] = {}
+    marks: tuple[ConsoleMark, ...] = ()
+    checkpoints: tuple[CheckpointLayout, ...] = ()
+    parquet: re.Pattern[str] | None = None
+    columns: TableColumns | None = None
+
+    @cached_property
+    def exact(self) -> Mapping[str, tuple[int, KeyRule]]:
+        """Keys without a placeholder, each with its rank (lower is preferred)."""
+        ranked = [(rank, rule) for rank, rule in enumerate(self.rules) if not rule.pattern]
+        return {rule.prefix: (rank, rule) for rank, rule in reversed(ranked)}
+
+    @cached_property
+    def patterns(self) -> tuple[tuple[int, KeyRule], ...]:
+        """Keys with a placeholder, each with its rank."""
+        return tuple((rank, rule) for rank, rule in enumerate(self.rules) if rule.pattern)
+
+    @property
+    def printed(self) -> frozenset[str]:
+        """Metrics counted from lines that its console prints between rows."""
+        return frozenset((self.channels.get("console") or {}).get("gives", ()))
 
     def find(self, key: str) -> tuple[int, KeyRule, str | None] | None:
         """Rank (lower is preferred), rule and label of a key whose prefixes are stripped; None for an unknown key."""
@@ -241,15 +319,15 @@ class Framework:
         """What the version settles, or None when it is unknown or older than every era."""
         if version is None or (wanted := version_key(version)) is None:
             return None
-        reached = [era for era in self.eras if era.since is not None and era.since <= wanted]
-        return reached[-1].by_version if reached else None
+        reached = [era for era in self.eras if era.since and (version_key(era.since) or ()) <= wanted]
+        if not reached:
+            return None
+        return Facts(reached[-1].version_reward_std or reached[-1].reward_std, reached[-1].kl_implies_beta)
 
     def facts_of_keys(self, keys: frozenset[str]) -> Facts | None:
         """What a row's keys settle, or None when they fit no era."""
-        for era in self.eras:
-            if era.signature is not None and era.signature.matches(keys):
-                return era.by_keys
-        return None
+        era = next((era for era in self.eras if era.has and era.matches(keys)), None)
+        return None if era is None else Facts(era.reward_std, era.kl_implies_beta)
 
 
 def version_key(version: str) -> tuple[int, ...] | None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import yaml
+import msgspec
 
 from grpo_watch import frameworks as package
-from grpo_watch.engine.metric_names import LABELLED, METRICS, SETTINGS
-from grpo_watch.frameworks.framework import Era, Facts, Framework, KeyRule, Signature, Terms, read_traces, version_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from grpo_watch.frameworks.framework import Framework, KeyRule, Signature
+from grpo_watch.shipped_yaml import shipped_yaml
 
 
 def folders() -> list[Path]:
@@ -27,31 +23,28 @@ def folders() -> list[Path]:
 
 
 def contributions(module: str, attribute: str) -> Iterator[Any]:
-    """``attribute`` of every module ``<folder>/<module>.py`` that has it, by folder."""
+    """``attribute`` of every module ``<folder>/<module>.py``, by folder."""
     for folder in folders():
         if (folder / f"{module}.py").is_file():
-            found = import_module(f"{package.__name__}.{folder.name}.{module}")
-            if hasattr(found, attribute):
-                yield getattr(found, attribute)
+            yield getattr(import_module(f"{package.__name__}.{folder.name}.{module}"), attribute)
 
 
-_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 PLACEHOLDER = re.compile(r"<[a-z]+>")
 SEPARATORS = re.compile(r"[/@-]")
 """What table writers, databases and some trackers do not allow in a name: they write ``_`` for each."""
-
-
-def shipped_yaml(text: str) -> Any:
-    """What a YAML file of this package holds; files of others are read with ``plain_yaml``, which bounds them."""
-    return yaml.load(text, Loader=_SAFE)  # noqa: S506  a safe one
+INHERITED = frozenset(
+    {"strip_prefixes", "eval_prefixes", "learning_rate", "next_rate_beside", "spread_key", "eras", "validation"}
+    | {"reveals", "channels"}
+)
+"""What a data file takes over from the one that it is based on, besides keys and settings."""
 
 
 @lru_cache(maxsize=1)
 def frameworks() -> Mapping[str, Framework]:
     """Every framework by name, in the order in which they are tried for recognition."""
-    texts = [(folder / "keys.yaml").read_text("utf-8") for folder in folders()]
-    raw = {document["framework"]: document for document in map(shipped_yaml, texts)}
-    tables = [_framework(document, raw) for document in raw.values()]
+    documents = [shipped_yaml(folder / "keys.yaml") for folder in folders()]
+    raw = {document["framework"]: document for document in documents}
+    tables = [_framework(document, raw.get(document.get("based_on"), {})) for document in documents]
     return {table.name: table for table in sorted(tables, key=lambda table: table.order)}
 
 
@@ -75,10 +68,9 @@ def read_framework(text: str) -> Framework:
     """The framework of one data file that is based on no other.
 
     Raises:
-        ValueError: a key means something that is no canonical metric or setting.
-        KeyError: a part that every data file has is missing.
+        msgspec.ValidationError: a part that every data file has is missing, or one is not known.
     """
-    return _framework(yaml.safe_load(text), {})
+    return _framework(shipped_yaml(text), {})
 
 
 def produced_by(name: str) -> frozenset[str] | None:
@@ -86,10 +78,10 @@ def produced_by(name: str) -> frozenset[str] | None:
     framework = frameworks().get(name)
     if framework is None:
         return None
-    rules = [rule for _, rule in (*framework.exact.values(), *framework.patterns)]
     spread = {"reward_group_std", "reward_batch_std"} if framework.spread_key else set()
     held_out = {"eval_score"} if framework.eval_prefixes else set()
-    return frozenset({rule.metric for rule in rules if rule.metric is not None} | spread | held_out | framework.printed)
+    named = {rule.metric for rule in framework.rules if rule.metric is not None}
+    return frozenset(named | spread | held_out | framework.printed)
 
 
 def recognise(keys: frozenset[str]) -> Framework | None:
@@ -100,86 +92,37 @@ def recognise(keys: frozenset[str]) -> Framework | None:
     return None
 
 
-def _framework(document: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]) -> Framework:
-    base = raw.get(document.get("based_on", ""), {})
-    merged = {**base, **document}
+def _framework(document: Mapping[str, Any], base: Mapping[str, Any]) -> Framework:
+    whole = {**{name: base[name] for name in INHERITED & base.keys()}, **document}
     rules = [*_rules(document), *_rules(base)]
-    rules += [flat for rule in rules if (flat := _flat_rule(rule)) is not None]
-    signatures = [_signature(entry) for entry in document["recognise"]]
-    signatures += [each for signature in signatures if (each := _flat_signature(signature)) != signature]
-    evaluations = merged["eval_prefixes"]
+    rules += [flat for rule in rules if (flat := _flat_rule(rule)) != rule]
+    signatures = [msgspec.convert(each, Signature) for each in document["recognise"]]
+    signatures += [spelled for each in signatures if (spelled := _flat_signature(each)) != each]
     settings = {**document.get("settings", {}), **base.get("settings", {})}
-    exact: dict[str, tuple[int, KeyRule]] = {}
-    for rank, rule in enumerate(rules):
-        if not rule.pattern:
-            exact.setdefault(rule.prefix, (rank, rule))
-    return Framework(
-        name=document["framework"],
-        based_on=document.get("based_on"),
-        order=document["order"],
-        signatures=tuple(signatures),
-        strip_prefixes=tuple(merged["strip_prefixes"]),
-        eval_prefixes=tuple(dict.fromkeys([*evaluations, *map(flat_name, evaluations)])),
-        next_learning_rate=merged["learning_rate"] == "next",
-        exact=exact,
-        patterns=tuple((rank, rule) for rank, rule in enumerate(rules) if rule.pattern),
-        spread_key=merged["spread_key"],
-        facts=Facts(document.get("reward_std", "unknown"), document.get("kl_implies_beta")),
-        eras=tuple(_era(entry) for entry in merged.get("eras", ())),
-        settings=tuple(_settings(settings)),
-        terms={key: _terms(entry) for key, entry in settings.items() if not isinstance(entry, str)},
-        next_rate_beside=frozenset({beside, flat_name(beside)} if (beside := merged.get("next_rate_beside")) else ()),
-        own_validation=merged.get("validation") == "own names",
-        traces=read_traces(document.get("traces", {})),
-        fallback=document.get("fallback", False),
-        step_key=document.get("step_key", ""),
-        any_loop=document.get("any_loop", False),
-        reveals=merged.get("reveals", {}),
-        printed=frozenset((merged["channels"].get("console") or {}).get("gives", ())),
+    return msgspec.convert(
+        {
+            **{name: value for name, value in whole.items() if name not in {"metrics", "bookkeeping"}},
+            "rules": rules,
+            "recognise": signatures,
+            "eval_prefixes": [*dict.fromkeys([*whole["eval_prefixes"], *map(flat_name, whole["eval_prefixes"])])],
+            "settings": {key: {"means": each} if isinstance(each, str) else each for key, each in settings.items()},
+            "marks": [{"framework": document["framework"], **each} for each in document.get("marks", ())],
+        },
+        Framework,
+        dec_hook=_pattern,
     )
 
 
-def _settings(entries: Mapping[str, str | Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
-    for key, entry in entries.items():
-        yield key, _setting(key, entry if isinstance(entry, str) else entry["means"])
+def _pattern(kind: Any, text: str) -> re.Pattern[str] | re.Pattern[bytes]:
+    return re.compile(text.encode()) if kind == re.Pattern[bytes] else re.compile(text)
 
 
-def _setting(key: str, name: str) -> str:
-    if name not in SETTINGS:
-        raise ValueError(f"framework data: {key} means {name}, which is not a canonical setting")
-    return name
-
-
-def _terms(entry: Mapping[str, Any]) -> Terms:
-    allowed, positive = tuple(entry.get("is", (True,))), entry.get("convert") == "positive"
-    return Terms(entry.get("when"), allowed, entry.get("otherwise"), positive, entry.get("times"))
-
-
-def _rules(document: Mapping[str, Any]) -> Iterable[KeyRule]:
-    for key, value in document.get("metrics", {}).items():
-        entry = {"metric": value} if isinstance(value, str) else value
-        yield _rule(key, entry["metric"], entry)
-    for key in document.get("bookkeeping", ()):
-        yield _rule(key, None, {})
-
-
-def _rule(key: str, metric: str | None, entry: Mapping[str, Any]) -> KeyRule:
-    if metric is not None and metric not in METRICS:
-        raise ValueError(f"framework data: {key} means {metric}, which is not a canonical metric")
-    parts = PLACEHOLDER.split(key)
-    if metric in LABELLED and len(parts) != 2:  # noqa: PLR2004 (text before and after the one placeholder)
-        raise ValueError(f"framework data: {key} needs one placeholder for the label of {metric}")
-    return KeyRule(
-        prefix=parts[0],
-        suffix=parts[-1] if len(parts) > 1 else "",
-        pattern=len(parts) > 1,
-        metric=metric,
-        convert=entry.get("convert", ""),
-        beside=entry.get("beside"),
-        zero_is_off=entry.get("zero") == "absent",
-        unless=entry.get("unless"),
-        not_with=_setting(key, entry["not_with"]) if "not_with" in entry else None,
-    )
+def _rules(document: Mapping[str, Any]) -> Iterator[KeyRule]:
+    known = {key: {"metric": None} for key in document.get("bookkeeping", ())}
+    for key, entry in (*document.get("metrics", {}).items(), *known.items()):
+        before, *after = PLACEHOLDER.split(key)
+        parts = {"prefix": before, "suffix": "".join(after[-1:]), "pattern": bool(after)}
+        yield msgspec.convert(parts | ({"metric": entry} if isinstance(entry, str) else entry), KeyRule)
 
 
 def flat_name(name: str) -> str:
@@ -187,29 +130,14 @@ def flat_name(name: str) -> str:
     return SEPARATORS.sub("_", name)
 
 
-def _flat_rule(rule: KeyRule) -> KeyRule | None:
-    """The rule for a key without its separators; None where the key has none."""
-    flat = replace(
-        rule,
-        prefix=flat_name(rule.prefix),
-        suffix=flat_name(rule.suffix),
-        convert=flat_name(rule.convert),
-        beside=rule.beside and flat_name(rule.beside),
-        unless=rule.unless and flat_name(rule.unless),
-    )
-    return None if (flat.prefix, flat.suffix) == (rule.prefix, rule.suffix) else flat
+def _flat_rule(rule: KeyRule) -> KeyRule:
+    """The rule for a key without its separators."""
+    flat = {name: flat_name(getattr(rule, name)) for name in ("prefix", "suffix")}
+    if flat == {"prefix": rule.prefix, "suffix": rule.suffix}:
+        return rule
+    others = {name: getattr(rule, name) for name in ("convert", "beside", "unless")}
+    return msgspec.structs.replace(rule, **flat, **{name: key and flat_name(key) for name, key in others.items()})
 
 
 def _flat_signature(signature: Signature) -> Signature:
-    return Signature(frozenset(map(flat_name, signature.has)), frozenset(map(flat_name, signature.lacks)))
-
-
-def _signature(entry: Mapping[str, Any]) -> Signature:
-    return Signature(frozenset(entry["has"]), frozenset(entry.get("lacks", ())))
-
-
-def _era(entry: Mapping[str, Any]) -> Era:
-    by_keys = Facts(entry["reward_std"], entry["kl_implies_beta"])
-    by_version = Facts(entry.get("version_reward_std", entry["reward_std"]), entry["kl_implies_beta"])
-    since = version_key(entry["from"]) if "from" in entry else None
-    return Era(since, _signature(entry) if "has" in entry else None, by_keys, by_version)
+    return Signature(has=frozenset(map(flat_name, signature.has)), lacks=frozenset(map(flat_name, signature.lacks)))

@@ -50,7 +50,7 @@ class FunctionNames:
         return replace(batch, groups=tuple(groups))
 
 
-PLAIN = KeyRule("", "", pattern=False, metric=None)
+PLAIN = KeyRule(metric=None)
 """How a column that the user explained is read: unchanged."""
 
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward"})
@@ -166,7 +166,7 @@ def compile_plan(
     chosen: dict[str, tuple[int, str, KeyRule]] = {}
     unknown: list[str] = []
     spread_key = None
-    own_validation = framework.own_validation and stream is Stream.EVAL
+    own_validation = framework.validation == "own names" and stream is Stream.EVAL
     names = [_own_name(key, stream, framework) for key in keys]
     for key, name in zip(keys, names, strict=True):
         found = framework.find(name) if name is not None else None
@@ -189,7 +189,7 @@ def compile_plan(
             metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
             if metric not in chosen or rank < chosen[metric][0]:
                 chosen[metric] = (rank, key, rule)
-    early = framework.next_learning_rate or not framework.next_rate_beside.isdisjoint(names)
+    early = framework.learning_rate == "next" or not framework.next_rate_beside.isdisjoint(names)
     plan = _plan(stream, chosen, next_rate=early, spread_key=spread_key, unknown=tuple(unknown))
     plan = replace(plan, scores=scores_of(keys))
     return plan if stream is Stream.EVAL else replace(plan, guesses=_guesses(plan, keys, columns, admits))
@@ -243,7 +243,7 @@ def _plan(
         functions=len(labels),
         function=(_of("mean", labels[0]), _of("std", labels[0])) if len(labels) == 1 else None,
         unknown=unknown,
-        off_at_zero=tuple(metric for metric in metrics if chosen[metric][2].zero_is_off),
+        off_at_zero=tuple(metric for metric in metrics if chosen[metric][2].zero == "absent"),
         keys={metric: key for metric, (_, key, _) in chosen.items()},
     )
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from grpo_watch.detectors.shared.batch_plan import BatchPlan, StepFormula, style_of
 from grpo_watch.frameworks.framework_tables import contributions
 from grpo_watch.frameworks.launch_rules import OwnArithmetic, Refusal, RefusalKind, RefusalStage
-from grpo_watch.frameworks.launches import LaunchSettings, at_least
+from grpo_watch.frameworks.launches import LaunchSettings, at_least, launch_facts
 
 BATCH_SETTINGS = (
     "per_device_train_batch_size",
@@ -70,7 +70,7 @@ def launch_rules() -> Mapping[str, LaunchRules]:
     found: dict[str, LaunchRules] = {}
     for launches in contributions("launch", "LAUNCHES"):
         found |= launches
-    return MappingProxyType(found)
+    return MappingProxyType({name: found.get(name) or found[facts.extends] for name, facts in launch_facts().items()})
 
 
 def rules_of(settings: LaunchSettings) -> LaunchRules:

@@ -13,7 +13,8 @@ import msgspec
 
 from grpo_watch.detectors.shared.batch_plan import release
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.frameworks.framework_tables import folders, shipped_yaml
+from grpo_watch.frameworks.framework_tables import folders
+from grpo_watch.shipped_yaml import shipped_yaml
 
 NO_SETTINGS: Mapping[str, Setting] = MappingProxyType({})
 SUGGESTED = "suggested"
@@ -43,6 +44,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         needs_no_group: settings with which a group of one has something to learn from.
         common: its name for a setting that all frameworks have; empty where none is known.
         names: its own names for settings that its maker (or its newest version) calls otherwise.
+        extends: whose facts it takes over, and whose rules where it has no ``launch.py``.
         defaults: what a setting is unless given: first version to value, which holds until the next one; before the
             first the setting did not exist.
     """
@@ -52,6 +54,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     package: str
     rank: int
     first: str | None = None
+    extends: str = ""
     maker: str = ""
     pins_maker: bool = False
     on_trainer: bool = False
@@ -113,16 +116,14 @@ def launch_facts() -> Mapping[str, LaunchFacts]:
     raw: dict[str, dict[str, Any]] = {}
     for folder in folders():
         if (path := folder / "launch.yaml").is_file():
-            raw |= shipped_yaml(path.read_text(encoding="utf-8"))
+            raw |= shipped_yaml(path)
     found = [msgspec.convert({"name": name, **_extended(own, raw)}, LaunchFacts) for name, own in raw.items()]
     return MappingProxyType({facts.name: facts for facts in sorted(found, key=lambda facts: (facts.rank, facts.name))})
 
 
 def _extended(own: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     base = raw.get(own.get("extends", ""), {})
-    merged = {**base, **own, "defaults": {**base.get("defaults", {}), **own.get("defaults", {})}}
-    merged.pop("extends", None)
-    return merged
+    return {**base, **own, "defaults": {**base.get("defaults", {}), **own.get("defaults", {})}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,10 +277,9 @@ class _Channel:
         table = self._table()
         from_version = table.facts_of_version(self._known.version(table))
         era = from_version or self._facts_of_keys or Facts()
-        own = table.facts
         return Facts(
-            own.reward_std if own.reward_std != "unknown" else era.reward_std,
-            own.kl_implies_beta if own.kl_implies_beta is not None else era.kl_implies_beta,
+            table.reward_std if table.reward_std != "unknown" else era.reward_std,
+            table.kl_implies_beta if table.kl_implies_beta is not None else era.kl_implies_beta,
         )
 
     def _settle(self) -> None:

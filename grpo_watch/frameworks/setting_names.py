@@ -37,13 +37,13 @@ def framework_of_settings(keys: Collection[str]) -> str | None:
     Names that several data files know, or that are those of transformers' arguments
     (``learning_rate``, ``seed``), are in anyone's configuration and decide nothing.
     """
-    everyones = Counter(key for table in frameworks().values() for key, _ in table.settings)
+    everyones = Counter(key for table in frameworks().values() for key in table.settings)
     own = {key for key in keys if everyones[key] == 1 and key not in SETTINGS}
-    known = {name: sum(key in own for key, _ in table.settings) for name, table in frameworks().items()}
+    known = {name: sum(key in own for key in table.settings) for name, table in frameworks().items()}
     best = max(known, key=lambda name: known[name], default=None)
     if best is None or known[best] < OWN:
         return None
-    agree = sum(key in keys and key not in SETTINGS for key, _ in frameworks()[best].settings)
+    agree = sum(key in keys and key not in SETTINGS for key in frameworks()[best].settings)
     return best if agree >= ENOUGH else None
 
 
@@ -65,10 +65,8 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
         return {}
     leaves = dict(flatten(raw))
     found: dict[str, Setting] = {}
-    for key, name in table.settings:
-        value = leaves.get(key)
-        if (terms := table.terms.get(key)) is not None:
-            value = terms.read(value, leaves)
+    for key, terms in table.settings.items():
+        name, value = terms.means, terms.read(leaves.get(key), leaves)
         scalar = spelled(value) if name == "reward_weights" else _scalar(value)
         if name not in found and scalar is not None:
             found[name] = Setting(scalar, f"{origin}: {key}" if key != name else origin)

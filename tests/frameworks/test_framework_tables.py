@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.engine.metric_names import LABELLED, METRICS
-from grpo_watch.frameworks.framework import Terms, version_key
+from grpo_watch.engine.metric_names import LABELLED, METRICS, SETTINGS
+from grpo_watch.frameworks.framework import SettingTerms, version_key
 from grpo_watch.frameworks.framework_tables import frameworks, recognise
 
 
@@ -17,6 +17,8 @@ def test_every_metric_of_every_file_is_canonical() -> None:
         for _, rule in [*table.exact.values(), *table.patterns]:
             assert rule.metric is None or rule.metric in METRICS
             assert (rule.metric in LABELLED) <= rule.pattern
+            assert rule.not_with is None or rule.not_with in SETTINGS
+        assert {terms.means for terms in table.settings.values()} <= SETTINGS.keys()
 
 
 def test_the_longer_pattern_is_tried_first() -> None:
@@ -59,17 +61,17 @@ def test_versions_compare_as_numbers() -> None:
 @pytest.mark.parametrize(
     ("terms", "value", "leaves", "read"),
     [
-        (Terms(positive=True), 0, {}, False),  # a LoRA rank of 0 is no adapter
-        (Terms(positive=True), 1, {}, True),
-        (Terms(times="n"), 8, {"n": 4}, 32),
-        (Terms(times="n"), 8, {}, None),
-        (Terms(when="on", otherwise=0.0), 0.1, {"on": True}, 0.1),
-        (Terms(when="on", otherwise=0.0), 0.1, {"on": False}, 0.0),
-        (Terms(when="on", otherwise=0.0), 0.1, {}, None),
-        (Terms(), 0.1, {}, 0.1),
+        (SettingTerms(means="adapter", convert="positive"), 0, {}, False),  # a LoRA rank of 0 is no adapter
+        (SettingTerms(means="adapter", convert="positive"), 1, {}, True),
+        (SettingTerms(means="beta", times="n"), 8, {"n": 4}, 32),
+        (SettingTerms(means="beta", times="n"), 8, {}, None),
+        (SettingTerms(means="beta", when="on", otherwise=0.0), 0.1, {"on": True}, 0.1),
+        (SettingTerms(means="beta", when="on", otherwise=0.0), 0.1, {"on": False}, 0.0),
+        (SettingTerms(means="beta", when="on", otherwise=0.0), 0.1, {}, None),
+        (SettingTerms(means="beta"), 0.1, {}, 0.1),
     ],
 )
-def test_terms_of_a_setting(terms: Terms, value: object, leaves: dict[str, object], read: object) -> None:
+def test_terms_of_a_setting(terms: SettingTerms, value: object, leaves: dict[str, object], read: object) -> None:
     """What is absent says nothing: it is not the value under the other terms."""
     assert terms.read(value, leaves) == read
     assert (terms.read(value, leaves) is None) == (read is None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.frameworks import setting_names
+from grpo_watch.frameworks.framework import SettingTerms
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.setting_names import canonical_settings, flatten
 
@@ -15,7 +15,8 @@ from grpo_watch.frameworks.setting_names import canonical_settings, flatten
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = (("rollout.n", "num_generations"), ("n", "num_generations"), ("optim.lr", "learning_rate"), ("m", "model"))
-    table = replace(frameworks()["trl"], name="made-up", settings=pairs)
+    settings = {key: SettingTerms(means=name) for key, name in pairs}
+    table = msgspec.structs.replace(frameworks()["trl"], name="made-up", settings=settings)
     monkeypatch.setattr(setting_names, "frameworks", lambda: {"made-up": table})
 
 

@@ -93,7 +93,7 @@ def test_files_of_a_run_are_found(tmp_path: Path) -> None:
 def test_every_framework_that_names_settings_can_be_recognised_by_them() -> None:
     """Each has at least three keys that no other data file and no argument of transformers has."""
     for name, table in frameworks().items():
-        keys = [key for key, _ in table.settings]
+        keys = [*table.settings]
         if keys and table.based_on is None:
             text = "".join(f"{key}: 1\n" for key in keys)
             assert framework_yaml(text, "x.yaml").framework == name, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 
 HEAD = re.compile(rb"\bTrain step (\d{1,9})/(\d{1,9}) done\.")
 PART = re.compile(rb"\bStats \((\d{1,4})/(\d{1,4})\)")
@@ -14,7 +14,7 @@ BAR = "│"
 NUMBER = re.compile(r"-?\d[\d.]{0,20}(?:e[-+]?\d{1,3})?|-?inf|nan")
 
 
-class ARealLines:
+class ARealLines(LineReader):
     """Cells of a box are keys and values in turn; several boxes of one step make one row, the last value counts."""
 
     framework = "areal"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 
 HEAD = re.compile(rb"={5,80} (Step|Epoch) (\d{1,9})/(\d{1,9}) ={5,80}")
 RESULTS = b"Training Results:"
@@ -16,7 +16,7 @@ EPOCHS = 10**9
 """More than an epoch's number can be."""
 
 
-class NemoRlLines:
+class NemoRlLines(LineReader):
     """Holds a block until its total time.
 
     Steps are counted within an epoch, so the epoch's number and the number of epochs are remembered between rows
@@ -26,9 +26,9 @@ class NemoRlLines:
 
     framework = "nemo-rl"
     marks: Sequence[bytes] = (b"= Step ", b"= Epoch ")
+    memory: int = 1
 
     def __init__(self) -> None:
-        self.memory = 1
         self._step: tuple[int, int] | None = None
         self._results = False
         self._values: dict[str, float | None] = {}

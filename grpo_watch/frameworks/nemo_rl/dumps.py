@@ -38,11 +38,9 @@ def _first(values: object) -> list[Any]:
     return values if isinstance(values, list) else []
 
 
-DUMPS = (
-    RolloutDumps(
-        framework="nemo-rl",
-        file=re.compile(r"train_data_step(\d{1,12})\.jsonl"),
-        keys=frozenset({"content", "rewards", "idx"}),
-        read=_rows,
-    ),
+DUMPS = RolloutDumps(
+    framework="nemo-rl",
+    file=re.compile(r"train_data_step(\d{1,12})\.jsonl"),
+    keys=frozenset({"content", "rewards", "idx"}),
+    read=_rows,
 )

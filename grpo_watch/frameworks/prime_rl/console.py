@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 
 LINE = re.compile(rb"\bStep (\d{1,9}) \| ")
 FIELD = re.compile(r"([A-Z][A-Za-z. ]{0,30}?):? +(-?\d[\d.]{0,20}(?:e[-+]?\d{1,3})?|-?inf|nan)(?: ?[A-Za-z%/]{1,20})?")
@@ -18,7 +18,7 @@ OWN = {1: frozenset({"Loss", "LR"}), 2: frozenset({"Reward", "Seq. Length"})}
 FOUR_DECIMALS = 1e-4
 
 
-class PrimeRlLines:
+class PrimeRlLines(LineReader):
     """Fields are kept under the names that the line shows; ``Mismatch KL`` and ``Grad. Norm`` are optional.
 
     The orchestrator is ahead of the trainer, so in a console of both, the one whose line comes first is read.
@@ -26,10 +26,7 @@ class PrimeRlLines:
 
     framework = "prime-rl"
     marks: Sequence[bytes] = (b"| Loss", b"| Reward")
-    held = False
-
-    def __init__(self) -> None:
-        self.memory = 0
+    memory: int = 0
 
     def feed(self, line: bytes) -> Sequence[MetricLine]:
         """The row of one line."""
@@ -43,10 +40,6 @@ class PrimeRlLines:
             return ()
         self.memory = writer
         return (MetricLine(int(begin[1]), values, resolution=FOUR_DECIMALS),)
-
-    def flush(self) -> Sequence[MetricLine]:
-        """Nothing is held."""
-        return ()
 
 
 READER = PrimeRlLines

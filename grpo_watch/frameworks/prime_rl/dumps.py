@@ -49,12 +49,10 @@ def _value(reward: object) -> float | None:
     return score * weight if isinstance(score, (int, float)) and isinstance(weight, (int, float)) else None
 
 
-DUMPS = (
-    RolloutDumps(
-        framework="prime-rl",
-        file=re.compile(r"step_(\d{1,12})"),
-        keys=frozenset({"traces", "task"}),
-        read=_rows,
-        inner="train/effective/traces.jsonl",
-    ),
+DUMPS = RolloutDumps(
+    framework="prime-rl",
+    file=re.compile(r"step_(\d{1,12})"),
+    keys=frozenset({"traces", "task"}),
+    read=_rows,
+    inner="train/effective/traces.jsonl",
 )

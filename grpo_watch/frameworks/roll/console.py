@@ -7,17 +7,16 @@ from collections.abc import Sequence
 import msgspec
 
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 
 BEGIN = b'{"step":'
 
 
-class RollLines:
+class RollLines(LineReader):
     """Steps begin at 0. The bare dump of metrics that ROLL prints besides has no step and is passed over."""
 
     framework = "roll"
     marks: Sequence[bytes] = (b'"metrics": {',)
-    held = False
 
     def feed(self, line: bytes) -> Sequence[MetricLine]:
         """The row of one line."""
@@ -33,10 +32,6 @@ class RollLines:
             return ()
         values = row_numbers.numbers(metrics)
         return (MetricLine(step, values),) if values else ()
-
-    def flush(self) -> Sequence[MetricLine]:
-        """Nothing is held."""
-        return ()
 
 
 READER = RollLines

@@ -17,11 +17,9 @@ def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
             yield DumpRow(prompt, text, {"score": score}, str(one))
 
 
-DUMPS = (
-    RolloutDumps(
-        framework="roll",
-        file=re.compile(r"rollout_dump_data\.step_(\d{1,12})\.jsonl"),
-        keys=frozenset({"id", "responses", "scores"}),
-        read=_rows,
-    ),
+DUMPS = RolloutDumps(
+    framework="roll",
+    file=re.compile(r"rollout_dump_data\.step_(\d{1,12})\.jsonl"),
+    keys=frozenset({"id", "responses", "scores"}),
+    read=_rows,
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 
 HEAD = re.compile(rb"\bStep (\d{1,9}): ?$")
@@ -15,7 +15,7 @@ LONGEST = 256 << 10
 """Bytes of a dictionary; some hundred keys take 20 KB."""
 
 
-class SkyRlLines:
+class SkyRlLines(LineReader):
     """Holds the dictionary's lines until its closing brace; numbers are printed as texts."""
 
     framework = "skyrl"

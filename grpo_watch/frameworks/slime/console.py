@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from grpo_watch.engine.records import Stream
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, MetricLine
+from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 
 LINE = re.compile(rb"\b(rollout|perf|step|eval) (\d{1,9}): (?=\{'(?:train|rollout|eval|multi_turn|perf)/)")
@@ -17,7 +17,7 @@ DEAD, LENGTH = "rollout/zero_std/count_", "rollout/response_len/mean"
 DEAD_GROUPS = "rollout/zero_std/groups"
 
 
-class SlimeLines:
+class SlimeLines(LineReader):
     """What a rollout gave is held until the first optimizer step on it and belongs to that step's row.
 
     It comes in two lines from slime 0.3 on: the ``perf`` line of those who sample, with lengths and counts of groups,
@@ -72,14 +72,3 @@ def _timed(line: MetricLine) -> bool:
 
 
 READER = SlimeLines
-
-
-MARKS = (
-    ConsoleMark(
-        "slime",
-        MarkKind.PROMPTS,
-        re.compile(rb"\brollout_batch_size \.{3,60} (\d{1,7})\s*$"),
-        sign=rb"rollout_batch_size \.",
-    ),
-)
-"""Of the arguments, which slime prints as Megatron does: ``rollout_batch_size ........... 32``."""

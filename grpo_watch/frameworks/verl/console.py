@@ -1,4 +1,4 @@
-"""verl's metric lines (``step:34 - actor/pg_loss:0.042 - critic/score/mean:np.float64(-0.018) - …``) and marks."""
+"""verl's metric lines (``step:34 - actor/pg_loss:0.042 - critic/score/mean:np.float64(-0.018) - …``) as rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from grpo_watch.engine.records import Stream
-from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, MetricLine
+from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 
 BEGIN = re.compile(rb"(?:^|[^\w/:.])step:(\d{1,12}) - ")
 """Anywhere in the line: a progress bar may be glued before it."""
@@ -26,7 +26,7 @@ LONGEST = 256 << 10
 """Bytes of a row; one takes 3 to 6 KB."""
 
 
-class VerlLines:
+class VerlLines(LineReader):
     """verl 0.1 to 0.10, and what is built on it.
 
     A row is one line, but copies of logs break it: a line that ends inside a key (``… - critic``, the next begins with
@@ -116,31 +116,3 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 def _pair(part: str) -> re.Match[str] | None:
     return PAIR.fullmatch(part.rstrip()) or GLUED.match(part)
-
-
-MARKS = (
-    ConsoleMark(  # the only sign that a job came to its end
-        "verl",
-        MarkKind.FINISHED,
-        re.compile(rb"Final validation metrics: "),
-        sign=rb"Final validation metrics: ",
-    ),
-    ConsoleMark(  # after a checkpoint was loaded; a line of validation at this step comes next
-        "verl",
-        MarkKind.RESUMED,
-        re.compile(rb"[Ss]etting global step to (\d{1,12})"),
-        sign=rb"[Ss]etting global step to \d",
-    ),
-    ConsoleMark(  # the module that is started, as `set -x` shows it
-        "verl",
-        MarkKind.NAME,
-        re.compile(rb"-m verl\.trainer\.main_ppo\b"),
-        sign=rb"-m verl\.trainer\.main_ppo",
-    ),
-    ConsoleMark(  # once the dataset is loaded and filtered
-        "verl",
-        MarkKind.TOTAL,
-        re.compile(rb"Total training steps: (\d{1,12})\s*['\"]?$"),
-        sign=rb"Total training steps: \d",
-    ),
-)

@@ -29,12 +29,10 @@ def _validates(name: str, steps: Iterable[int]) -> bool:
     return VALIDATION.search(name) is not None or 0 in steps
 
 
-DUMPS = (
-    RolloutDumps(
-        framework="verl",
-        file=re.compile(r"(\d{1,12})\.jsonl"),
-        keys=frozenset({"input", "output", "score", "step"}),
-        read=_rows,
-        evaluation=_validates,
-    ),
+DUMPS = RolloutDumps(
+    framework="verl",
+    file=re.compile(r"(\d{1,12})\.jsonl"),
+    keys=frozenset({"input", "output", "score", "step"}),
+    read=_rows,
+    evaluation=_validates,
 )

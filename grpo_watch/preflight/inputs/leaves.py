@@ -12,6 +12,7 @@ import yaml
 
 from grpo_watch.engine.records import Scalar
 from grpo_watch.preflight.inputs.draft import typed
+from grpo_watch.shipped_yaml import SAFE_LOADER
 
 MAX_LEAVES = 20_000
 """Aliases can repeat a few lines into millions; no launch file has more settings than this."""
@@ -27,10 +28,6 @@ class Leaf(NamedTuple):
     origin: str
 
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Without libyaml the same, slower."""
-
-
 def yaml_leaves(text: str, file: str) -> dict[str, Leaf]:
     """The leaves of the first document; an empty mapping where it is no mapping.
 
@@ -38,7 +35,7 @@ def yaml_leaves(text: str, file: str) -> dict[str, Leaf]:
         ValueError: it is no YAML; the message names line and column.
     """
     try:
-        root = yaml.compose(text, Loader=_LOADER)
+        root = yaml.compose(text, Loader=SAFE_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark is not None else file

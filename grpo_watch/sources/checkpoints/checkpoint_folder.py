@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpo_watch.errors import SourceError
-from grpo_watch.frameworks.checkpoint_layouts import STATE, CheckpointLayout, layout_of, layouts
+from grpo_watch.frameworks.checkpoint_layouts import STATE, layout_of, layouts
+from grpo_watch.frameworks.framework import CheckpointLayout
 from grpo_watch.sources.checkpoints.extents import opened
 from grpo_watch.sources.checkpoints.tensor_layout import LARGEST_POINTER, pointer
 from grpo_watch.sources.checkpoints.weight_files import choose, names_in

@@ -8,12 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from grpo_watch.engine.records import Scalar
-from grpo_watch.frameworks.line_reader import (
-    LineReader,
-    MetricLine,
-    RemembersNumber,
-    readers,
-)
+from grpo_watch.frameworks.line_reader import LineReader, MetricLine, readers
 from grpo_watch.frameworks.row_numbers import whole
 from grpo_watch.sources.console.collector_prefixes import Envelope
 
@@ -39,7 +34,7 @@ class FrameworkLines:
 
     def __init__(self, state: Mapping[str, Scalar] = MappingProxyType({})) -> None:
         self._readers: list[LineReader] = list(readers())
-        self._remember = [reader for reader in self._readers if isinstance(reader, RemembersNumber)]
+        self._remember = [reader for reader in self._readers if reader.memory is not None]
         for reader in self._remember:
             reader.memory = whole(state.get(f"{reader.framework} memory")) or reader.memory
         self._marks = re.compile(b"|".join(re.escape(mark) for reader in self._readers for mark in reader.marks))

@@ -12,7 +12,8 @@ from grpo_watch.advisories.entries import packages
 from grpo_watch.advisories.judge import VERSION_OF
 from grpo_watch.credentials import masked
 from grpo_watch.engine.records import EventKind, Setting
-from grpo_watch.frameworks.line_reader import ConsoleMark, MarkKind, marks
+from grpo_watch.frameworks.framework import ConsoleMark, MarkKind
+from grpo_watch.frameworks.line_reader import marks
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import canonical_settings
 from grpo_watch.sources.console.step_placement import title_step
@@ -71,7 +72,7 @@ SIGNS = re.compile(
             rb"All reward functions returned None|Step \d|Num examples = \d",
             PACKAGE_SIGNS,
             REWARD_FAILED.pattern,
-            *dict.fromkeys(mark.sign for mark in marks() if mark.sign),
+            *dict.fromkeys(mark.sign.pattern for mark in marks() if mark.sign),
         )
     )
 )

@@ -16,7 +16,7 @@ from grpo_watch.sources.files.reading import inside, real_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from grpo_watch.frameworks.checkpoint_layouts import CheckpointLayout
+    from grpo_watch.frameworks.framework import CheckpointLayout
 
 MAX_DEPTH = 6
 MAX_ENTRIES = 20_000

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.frameworks.line_reader import MarkKind, marks
+from grpo_watch.frameworks.framework import MarkKind
+from grpo_watch.frameworks.line_reader import marks
 from grpo_watch.frameworks.python_literal import atom
 
 PRINTED = "printed in the log"

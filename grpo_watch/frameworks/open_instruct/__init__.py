@@ -1,1 +1,0 @@
-"""open-instruct: its keys by version."""

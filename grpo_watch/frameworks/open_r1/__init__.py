@@ -1,1 +1,0 @@
-"""open-r1: its keys by version."""
