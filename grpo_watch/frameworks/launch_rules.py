@@ -92,11 +92,39 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class OwnArithmetic:
-    """A framework that counts for itself: the rules that settings break, the run, and a line for each missing input."""
+    """A framework that counts for itself.
 
-    broken: Callable[[LaunchSettings], Iterator[BrokenConstraint]]
-    predict: Callable[[LaunchSettings], Prediction | None]
-    lacking: Callable[[LaunchSettings], Iterator[str]]
+    Attributes:
+        rules: every rule that settings break; asked where nothing is lacking.
+        run: the predicted run; asked where nothing is lacking and no rule broken.
+        counts: settings that have to be whole numbers from 1 on.
+        words: other settings that rules and run depend on.
+        devices: the settings of its GPUs per node and nodes, where it starts its own workers.
+        unknown: a line for each other input that is missing.
+    """
+
+    rules: Callable[[LaunchSettings], Iterator[BrokenConstraint]]
+    run: Callable[[LaunchSettings], Prediction | None]
+    counts: Sequence[str]
+    words: Sequence[str] = ()
+    devices: tuple[str, str] | None = None
+    unknown: Callable[[LaunchSettings], Iterator[str]] = lambda _: iter(())
+
+    def lacking(self, settings: LaunchSettings) -> Iterator[str]:
+        """What has to be known before a rule can be judged or a step predicted, one line each."""
+        yield from self.unknown(settings)
+        yield from _unread(settings, self.counts, self.words)
+        if self.devices is not None:
+            yield from _devices_unread(settings, *self.devices)
+
+    def broken(self, settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+        """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
+        if not any(self.lacking(settings)):
+            yield from self.rules(settings)
+
+    def predict(self, settings: LaunchSettings) -> Prediction | None:
+        """The run in numbers; None where it would not begin, or too little is known to say anything."""
+        return None if any(self.lacking(settings)) or any(self.rules(settings)) else self.run(settings)
 
 
 def prompt_batches(  # noqa: PLR0913, PLR0917  what such a framework counts by
@@ -135,8 +163,8 @@ def prompt_batches(  # noqa: PLR0913, PLR0917  what such a framework counts by
     )
 
 
-def unread(settings: LaunchSettings, counts: Sequence[str], others: Sequence[str] = ()) -> Iterator[str]:
-    """One line for each setting that was given and can't be used: ``counts`` are whole numbers from 1 on."""
+def _unread(settings: LaunchSettings, counts: Sequence[str], others: Sequence[str] = ()) -> Iterator[str]:
+    """One line for each setting that was given and can't be used."""
     for name in (*counts, *others):
         given = settings.given(name)
         if given is None:
@@ -154,15 +182,15 @@ def devices(settings: LaunchSettings, each: str, nodes: str) -> int | None:
     return _product(settings, each, nodes)
 
 
-def devices_unread(settings: LaunchSettings, each: str, nodes: str) -> Iterator[str]:
+def _devices_unread(settings: LaunchSettings, each: str, nodes: str) -> Iterator[str]:
     """One line where the number of GPUs is not known, or two different ones are given."""
     if settings.unreadable(each) or settings.unreadable(nodes):
         if settings.world_size is None:
-            yield from (f"{line}; say --world-size" for line in unread(settings, (), (each, nodes)))
+            yield from (f"{line}; say --world-size" for line in _unread(settings, (), (each, nodes)))
         return
     count, given = _product(settings, each, nodes), settings.world_size
     if count is None:
-        yield from unread(settings, (each, nodes))
+        yield from _unread(settings, (each, nodes))
     elif given is not None and given != count:
         product = f"{settings.own_name(each)} x {settings.own_name(nodes)} is {count}"
         yield f"{product}, and the number of processes {given}: correct one of them"

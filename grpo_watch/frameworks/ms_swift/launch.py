@@ -14,7 +14,6 @@ from grpo_watch.frameworks.launch_rules import (
     Refusal,
     RefusalKind,
     RefusalStage,
-    unread,
 )
 from grpo_watch.frameworks.launches import LaunchSettings, at_least
 from grpo_watch.frameworks.trl.launch import (
@@ -34,14 +33,12 @@ SPLIT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_
 BATCH = ("global_batch_size", "micro_batch_size", "num_generations", "generation_batch_size", "steps_per_generation")
 
 
-def lacking(settings: LaunchSettings) -> Iterator[str]:
-    """What has to be known before a rule can be judged or a step predicted."""
+def _unknown(settings: LaunchSettings) -> Iterator[str]:
     if not settings.world_size:
         yield "the number of processes is not known (--world-size)"
-    yield from unread(settings, (*BATCH, *SPLIT, "train_iters"), ("num_train_epochs", "split_dataset_ratio"))
 
 
-def generation(settings: LaunchSettings) -> tuple[int, int]:
+def _generation(settings: LaunchSettings) -> tuple[int, int]:
     """Completions and optimizer steps per generation."""
     each = settings.whole("global_batch_size") or 1
     size = settings.whole("generation_batch_size")
@@ -49,7 +46,7 @@ def generation(settings: LaunchSettings) -> tuple[int, int]:
     return size or each * steps, steps
 
 
-def data_parallel(settings: LaunchSettings) -> int | None:
+def _copies(settings: LaunchSettings) -> int | None:
     """Copies of the model that share the batch; None where the number of processes is unknown."""
     split = 1
     for name in SPLIT:
@@ -58,10 +55,8 @@ def data_parallel(settings: LaunchSettings) -> int | None:
     return None if world is None else world // split
 
 
-def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break, in ms-swift's order; none where something is not known (``lacking``)."""
-    if any(lacking(settings)):
-        return
+def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break, in ms-swift's order."""
     each, group = settings.whole("global_batch_size") or 1, settings.whole("num_generations") or 1
     size, steps = settings.whole("generation_batch_size"), settings.whole("steps_per_generation")
     both = ("generation_batch_size", "steps_per_generation", "global_batch_size")
@@ -75,7 +70,7 @@ def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
     elif size and size % each:
         text = f"generation_batch_size ({size}) must be divisible by global_batch_size ({each})"
         yield BrokenConstraint(text, WHEN, "make generation_batch_size a multiple of global_batch_size", both)
-    size, _ = generation(settings)
+    size, _ = _generation(settings)
     if group > 1 and size % group and at_least(settings.version, "4.2"):
         text = f"generation_batch_size ({size}) must be divisible by num_generations ({group})."
         yield BrokenConstraint(
@@ -86,7 +81,7 @@ def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 def _spread(settings: LaunchSettings, prompts: int) -> Iterator[BrokenConstraint]:
     """The prompts of one generation have to spread over the model's copies in whole micro-batches."""
-    copies, micro = data_parallel(settings), settings.whole("micro_batch_size") or 1
+    copies, micro = _copies(settings), settings.whole("micro_batch_size") or 1
     names = ("global_batch_size", "num_generations", "micro_batch_size")
     if not copies:
         return
@@ -100,13 +95,13 @@ def _spread(settings: LaunchSettings, prompts: int) -> Iterator[BrokenConstraint
         yield BrokenConstraint(text, WHEN, "lower micro_batch_size, or raise global_batch_size", names)
 
 
-def predict(settings: LaunchSettings) -> Prediction | None:
+def _run(settings: LaunchSettings) -> Prediction | None:
     """Iterations: whole batches of prompts over the copies, times the group, over the global batch."""
-    copies = data_parallel(settings)
-    if not copies or any(lacking(settings)) or any(broken(settings)):
+    copies = _copies(settings)
+    if not copies:
         return None
     each, group = settings.whole("global_batch_size") or 1, settings.whole("num_generations") or 1
-    size, steps = generation(settings)
+    size, steps = _generation(settings)
     rows, epochs = _rows(settings), settings.number("num_train_epochs")
     micro = settings.whole("micro_batch_size") or 1
     whole = None if rows is None else rows // (micro * copies) * micro * copies
@@ -136,7 +131,13 @@ def _rows(settings: LaunchSettings) -> int | None:
     return rows if rows is None or ratio <= 0 else rows - max(int(rows * ratio), 1)
 
 
-MEGATRON = OwnArithmetic(broken, predict, lacking)
+MEGATRON = OwnArithmetic(
+    _broken,
+    _run,
+    counts=(*BATCH, *SPLIT, "train_iters"),
+    words=("num_train_epochs", "split_dataset_ratio"),
+    unknown=_unknown,
+)
 
 
 ROUNDINGS = (

@@ -5,15 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from grpo_watch.frameworks.launch_rules import (
-    BrokenConstraint,
-    OwnArithmetic,
-    Prediction,
-    devices,
-    devices_unread,
-    prompt_batches,
-    unread,
-)
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices, prompt_batches
 from grpo_watch.frameworks.launches import LaunchSettings
 
 WHEN, TRAINED = "when the trainer is set up", "at the first update, after the first rollout"
@@ -29,18 +21,8 @@ WITH_MEGATRON, COLOCATED = "policy.megatron_cfg.enabled", "policy.generation.col
 BY_TOKENS = ("policy.sequence_packing.enabled", "policy.dynamic_batching.enabled")
 
 
-def lacking(settings: LaunchSettings) -> Iterator[str]:
-    """What has to be known before a rule can be judged or a step predicted."""
-    counts = (PROMPTS, GROUP, GLOBAL, MICRO, MOST, EPOCHS, *DTENSOR, *MEGATRON)
-    words = (PENALTY, ON_POLICY, SKIPS, WITH_MEGATRON, COLOCATED, *BY_TOKENS, "defaults")
-    yield from unread(settings, counts, words)
-    yield from devices_unread(settings, *DEVICES)
-
-
-def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
-    if any(lacking(settings)):
-        return
+def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break."""
     completions = (settings.whole(PROMPTS) or 1) * (settings.whole(GROUP) or 1)
     size = settings.whole(GLOBAL) or 1
     if settings.flag(ON_POLICY) and size != completions:
@@ -82,14 +64,20 @@ def _copies(settings: LaunchSettings) -> int | None:
     return None if count % split else count // split
 
 
-def predict(settings: LaunchSettings) -> Prediction | None:
+def _run(settings: LaunchSettings) -> Prediction | None:
     """Steps: whole batches of prompts per epoch times the epochs, at most max_num_steps."""
-    if any(lacking(settings)) or any(broken(settings)):
-        return None
     prompts, group, size = (settings.whole(name) or 1 for name in (PROMPTS, GROUP, GLOBAL))
     counted = settings.dataset_size is not None or settings.given(MOST) is not None
     most = settings.whole(MOST) if counted else None
     return prompt_batches(settings, prompts, group, prompts * group / size, settings.whole(EPOCHS) or 1, most)
 
 
-LAUNCHES = {"nemo-rl": OwnArithmetic(broken, predict, lacking)}
+LAUNCHES = {
+    "nemo-rl": OwnArithmetic(
+        _broken,
+        _run,
+        counts=(PROMPTS, GROUP, GLOBAL, MICRO, MOST, EPOCHS, *DTENSOR, *MEGATRON),
+        words=(PENALTY, ON_POLICY, SKIPS, WITH_MEGATRON, COLOCATED, *BY_TOKENS, "defaults"),
+        devices=DEVICES,
+    )
+}

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.detectors.shared.batch_plan import PromptPlan
-from grpo_watch.frameworks.launch_rules import (
-    BrokenConstraint,
-    OwnArithmetic,
-    Prediction,
-    devices,
-    devices_unread,
-    unread,
-)
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices
 from grpo_watch.frameworks.launches import LaunchSettings
 
 WHEN, LOADED = "when the arguments are parsed", "when DeepSpeed takes the models over"
@@ -27,17 +20,8 @@ PASSES, SPLIT = ("train.num_episodes", "train.max_epochs"), ("ds.ring_attn_size"
 DEVICES = ("actor.num_gpus_per_node", "actor.num_nodes")
 
 
-def lacking(settings: LaunchSettings) -> Iterator[str]:
-    """What has to be known before a rule can be judged or a step predicted."""
-    counts = (BATCH, ROLLOUT, GROUP, MICRO, TRAIN_MICRO, GENERATED, *PASSES, *SPLIT)
-    yield from unread(settings, counts, (ESTIMATOR, FILTERED, ASYNC, DYNAMIC))
-    yield from devices_unread(settings, *DEVICES)
-
-
-def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
-    if any(lacking(settings)):
-        return
+def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break."""
     group, estimator = settings.whole(GROUP) or 1, settings.word(ESTIMATOR)
     if estimator in GROUPED and group < 2:  # noqa: PLR2004  a group of one has nothing to compare
         text = f"{estimator} requires n_samples_per_prompt > 1"
@@ -86,10 +70,8 @@ def _accumulated(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
         yield BrokenConstraint(text, LOADED, fix, (BATCH, TRAIN_MICRO))
 
 
-def predict(settings: LaunchSettings) -> Prediction | None:
+def _run(settings: LaunchSettings) -> Prediction | None:
     """The shown step counts rollouts; the schedule's total counts optimizer steps. Both are given."""
-    if any(lacking(settings)) or any(broken(settings)):
-        return None
     batch, rollout, group = (settings.whole(name) or 1 for name in (BATCH, ROLLOUT, GROUP))
     episodes, passes = settings.whole("train.num_episodes") or 1, settings.whole("train.max_epochs") or 1
     rows = settings.dataset_size
@@ -109,4 +91,12 @@ def predict(settings: LaunchSettings) -> Prediction | None:
     )
 
 
-LAUNCHES = {"openrlhf": OwnArithmetic(broken, predict, lacking)}
+LAUNCHES = {
+    "openrlhf": OwnArithmetic(
+        _broken,
+        _run,
+        counts=(BATCH, ROLLOUT, GROUP, MICRO, TRAIN_MICRO, GENERATED, *PASSES, *SPLIT),
+        words=(ESTIMATOR, FILTERED, ASYNC, DYNAMIC),
+        devices=DEVICES,
+    )
+}

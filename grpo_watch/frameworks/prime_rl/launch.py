@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, prompt_batches, unread
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, prompt_batches
 from grpo_watch.frameworks.launches import LaunchSettings
 
 WHEN = "when the configuration is validated"
@@ -14,15 +14,8 @@ USUAL = 128
 """Samples of a step where neither they nor tokens are set."""
 
 
-def lacking(settings: LaunchSettings) -> Iterator[str]:
-    """What has to be known before a rule can be judged or a step predicted."""
-    yield from unread(settings, (SAMPLES, TOKENS, GROUP, MOST))
-
-
-def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
-    if any(lacking(settings)):
-        return
+def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break."""
     samples, tokens, group = settings.whole(SAMPLES), settings.whole(TOKENS), settings.whole(GROUP) or 1
     if samples and tokens:
         text = "Set exactly one of batch_size or token_batch_size"
@@ -32,12 +25,12 @@ def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
         yield BrokenConstraint(text, WHEN, f"make {SAMPLES} a multiple of {group}", (SAMPLES, GROUP))
 
 
-def predict(settings: LaunchSettings) -> Prediction | None:
+def _run(settings: LaunchSettings) -> Prediction | None:
     """One optimizer step per batch, until max_steps."""
-    if any(lacking(settings)) or any(broken(settings)) or settings.given(TOKENS) is not None:
+    if settings.given(TOKENS) is not None:
         return None
     group, samples = settings.whole(GROUP) or 1, settings.whole(SAMPLES) or USUAL
     return prompt_batches(settings, samples // group, group, 1, None, settings.whole(MOST))
 
 
-LAUNCHES = {"prime-rl": OwnArithmetic(broken, predict, lacking)}
+LAUNCHES = {"prime-rl": OwnArithmetic(_broken, _run, counts=(SAMPLES, TOKENS, GROUP, MOST))}

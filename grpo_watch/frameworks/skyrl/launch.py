@@ -5,15 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from grpo_watch.frameworks.launch_rules import (
-    BrokenConstraint,
-    OwnArithmetic,
-    Prediction,
-    devices,
-    devices_unread,
-    prompt_batches,
-    unread,
-)
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices, prompt_batches
 from grpo_watch.frameworks.launches import LaunchSettings
 
 WHEN = "when the configuration is validated, before the workers start"
@@ -28,17 +20,8 @@ MEGATRON = tuple(
 KL_LOSS, KL_REWARD = "trainer.algorithm.use_kl_loss", "trainer.algorithm.use_kl_in_reward"
 
 
-def lacking(settings: LaunchSettings) -> Iterator[str]:
-    """What has to be known before a rule can be judged or a step predicted."""
-    counts = (BATCH, MINI, GROUP, MICRO, EPOCHS, PASSES, MOST, SEQUENCE, *MEGATRON)
-    yield from unread(settings, counts, (BY_TOKENS, STRATEGY, KL_LOSS, KL_REWARD))
-    yield from devices_unread(settings, *DEVICES)
-
-
-def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
-    if any(lacking(settings)):
-        return
+def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break."""
     batch, mini, group = (settings.whole(name) or 1 for name in (BATCH, MINI, GROUP))
     if batch % mini:
         text = f"train_batch_size {batch} should be divisible by policy_mini_batch_size {mini}"
@@ -72,13 +55,19 @@ def _shares(settings: LaunchSettings, batch: int, mini: int, group: int) -> Iter
         yield BrokenConstraint(text, WHEN, f"make {MINI} x {GROUP} a multiple of {copies}", (MINI, GROUP))
 
 
-def predict(settings: LaunchSettings) -> Prediction | None:
+def _run(settings: LaunchSettings) -> Prediction | None:
     """Steps: whole batches of prompts per epoch times the epochs, at most max_training_steps."""
-    if any(lacking(settings)) or any(broken(settings)):
-        return None
     batch, mini, group, passes = (settings.whole(name) or 1 for name in (BATCH, MINI, GROUP, PASSES))
     updates = batch // mini * passes
     return prompt_batches(settings, batch, group, updates, settings.whole(EPOCHS) or 1, settings.whole(MOST))
 
 
-LAUNCHES = {"skyrl": OwnArithmetic(broken, predict, lacking)}
+LAUNCHES = {
+    "skyrl": OwnArithmetic(
+        _broken,
+        _run,
+        counts=(BATCH, MINI, GROUP, MICRO, EPOCHS, PASSES, MOST, SEQUENCE, *MEGATRON),
+        words=(BY_TOKENS, STRATEGY, KL_LOSS, KL_REWARD),
+        devices=DEVICES,
+    )
+}

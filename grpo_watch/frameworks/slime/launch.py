@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, prompt_batches, unread
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, prompt_batches
 from grpo_watch.frameworks.launches import LaunchSettings
 
 WHEN, TRAINED = "when the arguments are validated", "at the first update, after the first rollout"
@@ -14,17 +14,8 @@ ROLLOUTS, EPOCHS = "num_rollout", "num_epoch"
 KL_REWARD, KL_LOSS = "kl_coef", "kl_loss_coef"
 
 
-def lacking(settings: LaunchSettings) -> Iterator[str]:
-    """What has to be known before a rule can be judged or a step predicted."""
-    yield from unread(settings, (PROMPTS, GROUP, DRAWN, BATCH, UPDATES, ROLLOUTS, EPOCHS), (KL_REWARD, KL_LOSS))
-    if settings.given(PROMPTS) is None:
-        yield f"{PROMPTS} is not known, and slime demands it"
-
-
-def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
-    if any(lacking(settings)):
-        return
+def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break."""
     prompts, group = settings.whole(PROMPTS) or 1, settings.whole(GROUP) or 1
     batch, updates, drawn = settings.whole(BATCH), settings.whole(UPDATES), settings.whole(DRAWN)
     if settings.number(KL_REWARD) and settings.number(KL_LOSS):
@@ -45,10 +36,8 @@ def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
         yield BrokenConstraint(text, WHEN, f"set {ROLLOUTS}", (ROLLOUTS, EPOCHS))
 
 
-def predict(settings: LaunchSettings) -> Prediction | None:
+def _run(settings: LaunchSettings) -> Prediction | None:
     """The shown step counts rollouts: as set, else whole batches of prompts per epoch."""
-    if any(lacking(settings)) or any(broken(settings)):
-        return None
     prompts, group = settings.whole(PROMPTS) or 1, settings.whole(GROUP) or 1
     updates = settings.whole(UPDATES) or prompts * group // (settings.whole(BATCH) or prompts * group)
     batch = settings.whole(BATCH) or prompts * group // updates
@@ -58,4 +47,17 @@ def predict(settings: LaunchSettings) -> Prediction | None:
     return prompt_batches(settings, prompts, group, updates, None if total else epochs, total, notes)
 
 
-LAUNCHES = {"slime": OwnArithmetic(broken, predict, lacking)}
+def _unknown(settings: LaunchSettings) -> Iterator[str]:
+    if settings.given(PROMPTS) is None:
+        yield f"{PROMPTS} is not known, and slime demands it"
+
+
+LAUNCHES = {
+    "slime": OwnArithmetic(
+        _broken,
+        _run,
+        counts=(PROMPTS, GROUP, DRAWN, BATCH, UPDATES, ROLLOUTS, EPOCHS),
+        words=(KL_REWARD, KL_LOSS),
+        unknown=_unknown,
+    )
+}

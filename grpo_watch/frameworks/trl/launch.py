@@ -25,33 +25,17 @@ ROUNDINGS = (
 
 def whole_global(batch: LaunchBatch) -> Iterator[Refusal]:
     """TRL 0.15 and 0.16: accumulation does not count; one generation is never among the valid values."""
-    for name, kind, each, counted in (
-        ("train", RefusalKind.GROUPS, batch.per_device, True),
-        ("eval", RefusalKind.EVAL_GROUPS, batch.eval_per_device, batch.evaluates),
-    ):
-        if counted and not _whole_groups(each * batch.world_size, batch.group):
-            yield Refusal(
-                kind, RefusalStage.TRAINER, _old_text(f"global {name}", name, (batch.world_size, each), batch.group)
-            )
+    stage = RefusalStage.TRAINER
+    yield from _old(batch, RefusalKind.GROUPS, stage, "global train", (batch.world_size, batch.per_device), "train")
+    yield from _old_evaluation(batch, stage, "global eval", "eval")
 
 
 def effective(batch: LaunchBatch) -> Iterator[Refusal]:
     """TRL 0.17: accumulation counts, and one generation has a text of its own."""
-    yield from _two_at_least(batch, RefusalStage.TRAINER)
-    train = (batch.world_size, batch.per_device, batch.accumulation)
-    if not _whole_groups(batch.global_batch * batch.accumulation, batch.group):
-        yield Refusal(
-            RefusalKind.GROUPS,
-            RefusalStage.TRAINER,
-            _old_text("effective train", "effective train", train, batch.group),
-        )
-    if batch.evaluates and not _whole_groups(batch.eval_per_device * batch.world_size, batch.group):
-        evaluated = (batch.world_size, batch.eval_per_device)
-        yield Refusal(
-            RefusalKind.EVAL_GROUPS,
-            RefusalStage.TRAINER,
-            _old_text("effective eval", "effective eval", evaluated, batch.group),
-        )
+    stage, parts = RefusalStage.TRAINER, (batch.world_size, batch.per_device, batch.accumulation)
+    yield from _two_at_least(batch, stage)
+    yield from _old(batch, RefusalKind.GROUPS, stage, "effective train", parts)
+    yield from _old_evaluation(batch, stage, "effective eval")
 
 
 def mixed(batch: LaunchBatch, *, careless: bool) -> Iterator[Refusal]:
@@ -60,27 +44,18 @@ def mixed(batch: LaunchBatch, *, careless: bool) -> Iterator[Refusal]:
     ``careless`` versions (0.18.0 to 0.19.0, ms-swift 3.5) test ``generation_batch_size % per_device * processes``,
     which is only the remainder by the per-device batch: a batch that is no multiple of the global one gets through.
     """
+    stage = RefusalStage.ARGUMENTS
     if batch.generation_batch_size and batch.steps_per_generation:
-        yield Refusal(RefusalKind.BOTH_SET, RefusalStage.ARGUMENTS, BOTH)
+        yield Refusal(RefusalKind.BOTH_SET, stage, BOTH)
         return
     size = batch.plan().completions
     if size % (batch.per_device if careless else batch.global_batch):
         yield not_a_multiple(batch)
-    yield from _two_at_least(batch, RefusalStage.ARGUMENTS)
+    yield from _two_at_least(batch, stage)
     if not _whole_groups(size, batch.group):
         parts = (batch.world_size, batch.per_device, size // batch.global_batch)
-        yield Refusal(
-            RefusalKind.GROUPS,
-            RefusalStage.ARGUMENTS,
-            _old_text("effective train", "effective train", parts, batch.group),
-        )
-    if batch.evaluates and not _whole_groups(batch.eval_per_device * batch.world_size, batch.group):
-        evaluated = (batch.world_size, batch.eval_per_device)
-        yield Refusal(
-            RefusalKind.EVAL_GROUPS,
-            RefusalStage.ARGUMENTS,
-            _old_text("global eval", "global eval", evaluated, batch.group),
-        )
+        yield Refusal(RefusalKind.GROUPS, stage, _old_text("effective train", "effective train", parts, batch.group))
+    yield from _old_evaluation(batch, stage, "global eval")
 
 
 def modern(batch: LaunchBatch, *, evaluation: str) -> Iterator[Refusal]:
@@ -120,6 +95,20 @@ def not_a_multiple(batch: LaunchBatch) -> Refusal:
     """The generation batch is no multiple of the global batch."""
     text = f"generation_batch_size ({batch.plan().completions}) must be divisible by the global batch size "
     return Refusal(RefusalKind.GLOBAL_BATCH, RefusalStage.ARGUMENTS, f"{text}({batch.global_batch}).")
+
+
+def _old(  # noqa: PLR0913, PLR0917  what such a rule differs in
+    batch: LaunchBatch, kind: RefusalKind, stage: RefusalStage, what: str, parts: tuple[int, ...], current: str = ""
+) -> Iterator[Refusal]:
+    """The rule of TRL before 0.20 for a batch that is the product of ``parts``."""
+    if not _whole_groups(math.prod(parts), batch.group):
+        yield Refusal(kind, stage, _old_text(what, current or what, parts, batch.group))
+
+
+def _old_evaluation(batch: LaunchBatch, stage: RefusalStage, what: str, current: str = "") -> Iterator[Refusal]:
+    if batch.evaluates:
+        parts = (batch.world_size, batch.eval_per_device)
+        yield from _old(batch, RefusalKind.EVAL_GROUPS, stage, what, parts, current)
 
 
 def _whole_groups(size: int, group: int) -> bool:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grpo_watch.detectors.shared.batch_plan import PromptPlan
-from grpo_watch.frameworks.launch_rules import (
-    BrokenConstraint,
-    OwnArithmetic,
-    Prediction,
-    devices,
-    devices_unread,
-    unread,
-)
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices
 from grpo_watch.frameworks.launches import LaunchSettings, at_least
 
 STARTED = "when the actor's workers start, before the model is loaded"
@@ -120,18 +113,8 @@ USES_KL = (f"{ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward")
 LOG_PROBS = tuple(f"actor_rollout_ref.{part}.log_prob_micro_batch_size" for part in ("ref", "rollout"))
 
 
-def lacking(settings: LaunchSettings) -> Iterator[str]:
-    """What has to be known before a rule can be judged or a step predicted."""
-    log_probs = (*LOG_PROBS, *(f"{name}_per_gpu" for name in LOG_PROBS))
-    words = (DYNAMIC, f"{ACTOR}.strategy", "model_engine", "config_name", "trainer.use_v1", *POOLS, *USES_KL)
-    yield from unread(settings, (*COUNTS, *PASSES, *log_probs), words)
-    yield from devices_unread(settings, *DEVICES)
-
-
-def broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
-    if any(lacking(settings)):
-        return
+def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
+    """Every rule that the settings break."""
     count = devices(settings, *DEVICES)
     if not settings.flag(DYNAMIC):
         yield from _validated(settings, count)
@@ -195,10 +178,8 @@ def _log_probs(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
             yield BrokenConstraint(text, WHEN, f"set {name}_per_gpu, or {DYNAMIC}=True", (f"{name}_per_gpu",))
 
 
-def predict(settings: LaunchSettings) -> Prediction | None:
+def _run(settings: LaunchSettings) -> Prediction | None:
     """Steps: whole rollout batches per epoch times the epochs, unless total_training_steps says otherwise."""
-    if any(lacking(settings)) or any(broken(settings)):
-        return None
     batch, group = settings.whole(BATCH) or 1, settings.whole(GROUP) or 1
     drawn = batch if at_least(settings.version, "0.9") else settings.whole("data.gen_batch_size") or batch
     rows, epochs = settings.dataset_size, settings.whole("trainer.total_epochs") or 1
@@ -223,4 +204,12 @@ def predict(settings: LaunchSettings) -> Prediction | None:
     )
 
 
-LAUNCHES = {"verl": OwnArithmetic(broken, predict, lacking)}
+LAUNCHES = {
+    "verl": OwnArithmetic(
+        _broken,
+        _run,
+        counts=(*COUNTS, *PASSES, *LOG_PROBS, *(f"{name}_per_gpu" for name in LOG_PROBS)),
+        words=(DYNAMIC, f"{ACTOR}.strategy", "model_engine", "config_name", "trainer.use_v1", *POOLS, *USES_KL),
+        devices=DEVICES,
+    )
+}
