@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.frameworks.guessing import RANGES, SPREAD, CheckedGuesses, fits, guess, names_training, only_reward
+from grpo_watch.frameworks.guessing import SPREAD, WORDS, CheckedGuesses, fits, guess, names_training, only_reward
 
 MEANT = {
     "clip_fraction": "policy_clip_ratio",
@@ -75,9 +75,9 @@ def test_other_quantities_are_not_guessed(key: str) -> None:
     assert guess(key) is None
 
 
-@given(st.sampled_from(sorted(RANGES)), st.floats(allow_nan=False, allow_infinity=False))
+@given(st.sampled_from(sorted(WORDS.ranges)), st.floats(allow_nan=False, allow_infinity=False))
 def test_a_value_out_of_range_gives_no_metric(metric: str, value: float) -> None:
-    low, high = RANGES[metric]
+    low, high = WORDS.ranges[metric]
     values: dict[str, float | None] = {}
     spread = CheckedGuesses().add([("key", metric)], {"key": value}, values)
     assert (bool(values) or spread == "key") is (low <= value <= high)

@@ -97,7 +97,7 @@ def not_a_multiple(batch: LaunchBatch) -> Refusal:
     return Refusal(RefusalKind.GLOBAL_BATCH, RefusalStage.ARGUMENTS, f"{text}({batch.global_batch}).")
 
 
-def _old(  # noqa: PLR0913, PLR0917  what such a rule differs in
+def _old(
     batch: LaunchBatch, kind: RefusalKind, stage: RefusalStage, what: str, parts: tuple[int, ...], current: str = ""
 ) -> Iterator[Refusal]:
     """The rule of TRL before 0.20 for a batch that is the product of ``parts``."""
