@@ -30,7 +30,7 @@ HOMES = {
     "markdown_it": ("web/runbooks.py",),
     "matplotlib": ("report/series.py", "report/check_document.py"),
     "mcp": ("cli/mcp_server.py",),
-    "msgspec": ("advisories/*", "archive/*", "sources/*", "store/*", "cli/*", "frameworks/*"),
+    "msgspec": ("advisories/*", "archive/*", "sources/*", "store/*", "cli/*", "frameworks/*", "preflight/*"),
     "fsspec": ("archive/remote_folder.py",),
     "ray": ("archive/on_ray.py",),
     "pandas": ("report/series.py", "report/check_document.py"),

@@ -113,6 +113,7 @@ COMPUTED = {
     "text.encode()": b"|".join(each.pattern for table in frameworks().values() for each in patterns(table, bytes)),
     "text": "|".join(each.pattern for table in frameworks().values() for each in patterns(table, str)),
     "self.file_name": "|".join(launch.file_name for launch in launch_facts().values() if launch.file_name),
+    "facts.program.modules": "|".join(each.program.modules for each in launch_facts().values() if each.program.modules),
     "'|'.join(['grpo', *words]).encode()": b"grpo|trl|verl|swift",
     "b'|'.join((re.escape(mark) for reader in self._readers for mark in reader.marks))": rb"step:|Global step ",
 }

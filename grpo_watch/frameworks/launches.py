@@ -21,8 +21,32 @@ SUGGESTED = "suggested"
 """Origin of a setting that preflight itself puts in to try a change."""
 
 
+class ProgramFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a command shows that it starts a framework, and how its arguments are read.
+
+    Attributes:
+        commands: its commands, each with the subcommands that train.
+        modules: found in the path of a script or a module that it ships.
+        own_arguments: arguments by which a file of any name, such as ``train.py``, is known to start it.
+        revealing: flags by which a user's own script is taken for one of it, with a note.
+        accelerates: whether its command starts accelerate, whose options are among its own.
+        profiles: accelerate's configurations that it ships, each with the number of processes and perhaps a ZeRO stage.
+        overrides: whether it takes words ``key=value``, as Hydra does, beside a few flags.
+        needs_config: whether its values are not known without a ``--config``.
+    """
+
+    commands: Mapping[str, frozenset[str]] = {}
+    modules: str = ""
+    own_arguments: frozenset[str] = frozenset()
+    revealing: frozenset[str] = frozenset()
+    accelerates: bool = False
+    profiles: Mapping[str, tuple[int, ...]] = {}
+    overrides: bool = False
+    needs_config: bool = False
+
+
 class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One framework in a ``launch.yaml``; ``extends`` there takes over what another one says.
+    """One framework in a ``launch.yaml``.
 
     Attributes:
         newest: the newest version whose rules were read; the maker's where another framework makes the batches.
@@ -44,6 +68,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         needs_no_group: settings with which a group of one has something to learn from.
         common: its name for a setting that all frameworks have; empty where none is known.
         names: its own names for settings that its maker (or its newest version) calls otherwise.
+        program: how its commands are recognised and read; nobody takes this over.
         extends: whose facts it takes over, and whose rules where it has no ``launch.py``.
         defaults: what a setting is unless given: first version to value, which holds until the next one; before the
             first the setting did not exist.
@@ -54,6 +79,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     package: str
     rank: int
     first: str | None = None
+    program: ProgramFacts = ProgramFacts()
     extends: str = ""
     maker: str = ""
     pins_maker: bool = False
@@ -123,7 +149,7 @@ def launch_facts() -> Mapping[str, LaunchFacts]:
 
 def _extended(own: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     base = raw.get(own.get("extends", ""), {})
-    return {**base, **own, "defaults": {**base.get("defaults", {}), **own.get("defaults", {})}}
+    return {**base, "program": {}, **own, "defaults": {**base.get("defaults", {}), **own.get("defaults", {})}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from grpo_watch.engine.records import Setting
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text
-from grpo_watch.preflight.inputs.program import RUNNERS
+from grpo_watch.preflight.inputs.program import KNOWN
 
 REQUIREMENTS = ("requirements*.txt", "requirements/*.txt", "constraints*.txt")
 PROJECTS = ("pyproject.toml", "setup.py", "setup.cfg", "environment.y*ml", "Dockerfile*", "uv.lock", "poetry.lock")
 GIVEN = "--framework-version"
 MAX_FILES = 30
 MAX_WORDS = 12
-ELSEWHERE = RUNNERS | {"docker", "podman", "singularity", "apptainer", "enroot", "kubectl", "ray", "sbatch"}
+ELSEWHERE = KNOWN.runners | {"docker", "podman", "singularity", "apptainer", "enroot", "kubectl", "ray", "sbatch"}
 """Commands that run another one in an environment of its own."""
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
+import msgspec
+
+from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, typed
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT
+from grpo_watch.shipped_yaml import shipped_yaml
 
 FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
@@ -103,55 +107,16 @@ def split_options(
     return options, tuple(arguments[at:])
 
 
-TRAINERS = frozenset({"swift", "megatron", "trl", "axolotl"})
-SUBCOMMANDS = {"swift": {"rlhf", "grpo"}, "megatron": {"rlhf"}, "trl": {"grpo"}, "axolotl": {"train"}}
-MODULES = (
-    (re.compile(r"verl[./].*main_(?:ppo|dapo)\w*|recipe[./]\w+[./]main_\w+"), "verl"),
-    (re.compile(r"openrlhf[./]cli[./]train_ppo\w*"), "openrlhf"),
-    (re.compile(r"run_(?:vlm_)?grpo\w*"), "nemo-rl"),
-    (re.compile(r"skyrl(?:_train)?[./](?:\w+[./])*main_\w+"), "skyrl"),
-    (re.compile(r"axolotl[./]cli[./]train"), "axolotl"),
-    (re.compile(r"(?:.*[./])?swift[./]cli[./](?:_megatron[./])?rlhf"), "ms-swift"),
-    (
-        re.compile(r"(?:.*[./])?trl[./](?:cli|scripts[./]grpo\w*|commands[./]cli)(?:[./]__main__)?|(?:.*[./])?trl"),
-        "trl",
-    ),
-    (re.compile(r"(?:.*[./])?open[-_]r1[./](?:.*[./])?grpo"), "open-r1"),
-)
-WRAPPERS: Mapping[str, frozenset[str]] = {
-    "sudo": frozenset({"E", "n", "H"}),
-    "env": frozenset({"i"}),
-    "nohup": frozenset(),
-    "setsid": frozenset({"w", "f"}),
-    "exec": frozenset(),
-    "time": frozenset({"p", "v"}),
-    "nice": frozenset(),
-    "stdbuf": frozenset(),
-    "numactl": frozenset({"s", "l"}),
-    "srun": frozenset({"exclusive", "unbuffered", "u", "overlap", "l", "label"}),
-    "command": frozenset(),
-    "timeout": frozenset({"foreground", "v"}),
-}
-RUNNERS = frozenset({"uv", "poetry", "pdm", "conda", "mamba", "pipenv", "hatch", "rye"})
-RUNNER_SWITCHES = frozenset({"no_sync", "frozen", "locked", "isolated", "no_capture_output", "live_stream"})
-LAUNCHERS: Mapping[str, frozenset[str]] = {
-    "accelerate": frozenset(
-        {"multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_xpu", "ipex", "quiet", "q"}
-        | {"m", "module", "no_python", "debug", "same_network", "tpu_cluster", "no_tpu_cluster", "use_tp"}
-        | {"use_parallelism_config", "fp8_backend_te", "enable_cpu_affinity"}
-    ),
-    "torchrun": frozenset({"standalone", "m", "module", "no_python", "run_path", "virtual_local_rank"}),
-    "deepspeed": frozenset({"force_multi", "module", "no_python", "no_local_rank", "no_ssh", "save_pid"})
-    | frozenset({"bind_cores_to_rank", "elastic_training", "no_ssh_check"}),
-    "mpirun": frozenset({"allow_run_as_root", "oversubscribe"}),
-}
-OWN_ARGUMENTS: Mapping[str, str] = {
-    "--num-rollout": "slime",
-    "--rollout-function-path": "slime",
-    "trainer.policy_mini_batch_size": "skyrl",
-    "generator.n_samples_per_prompt": "skyrl",
-}
-"""Arguments by which a file of any name, such as ``train.py``, is known to start a framework."""
+class _Launchers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``launchers.yaml``: commands, each with its options that take no value."""
+
+    wrappers: Mapping[str, frozenset[str]]
+    runners: frozenset[str]
+    runner_switches: frozenset[str]
+    launchers: Mapping[str, frozenset[str]]
+
+
+KNOWN = msgspec.convert(shipped_yaml(Path(__file__).with_name("launchers.yaml")), _Launchers)
 LONGEST_NAME = 500
 """Characters of a program's path that are looked at, from its end."""
 INLINE = re.compile(r"-[a-z]*c")
@@ -196,9 +161,9 @@ def recognise(arguments: Sequence[Argument]) -> Program | None:
 
 def _known(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]) -> Program | None:
     head = PurePath(words[0].text).name
-    if head in TRAINERS and len(words) > 1 and words[1].text in SUBCOMMANDS[head]:
-        kind = {"swift": "ms-swift", "megatron": "ms-swift-megatron"}.get(head, head)
-        return Program(kind, f"{head} {words[1].text}", words[2:], options)
+    for kind, facts in launch_facts().items():
+        if len(words) > 1 and words[1].text in facts.program.commands.get(head, ()):
+            return Program(kind, f"{head} {words[1].text}", words[2:], options)
     if head == "rl" and any(word.text.startswith("@") for word in words):
         return Program("prime-rl", "rl", words[1:], options)
     if head in SHELLS and len(words) > 1:
@@ -214,23 +179,24 @@ def _known(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument
 def _python(name: str, rest: tuple[Argument, ...], options: Mapping[str, Mapping[str, Argument]]) -> Program:
     """A Python file or module: one that a framework ships, or the user's own."""
     bare = name.removesuffix(".py")[-LONGEST_NAME:]
-    for pattern, kind in MODULES:
-        if pattern.fullmatch(bare) or (kind not in {"trl", "axolotl"} and pattern.search(bare)):
-            arguments = rest[1:] if kind == "trl" and rest and rest[0].text == "grpo" else rest
-            megatron = kind == "ms-swift" and "megatron" in bare
-            return Program("ms-swift-megatron" if megatron else kind, name, arguments, options)
-    known = (OWN_ARGUMENTS.get(word.text.lstrip("+").partition("=")[0]) for word in rest)
-    return Program(next(filter(None, known), "script"), name, rest, options)
+    given = {word.text.lstrip("+").partition("=")[0] for word in rest}
+    own = None
+    for kind, facts in launch_facts().items():
+        if facts.program.modules and re.search(facts.program.modules, bare):
+            skipped = bool(rest) and any(rest[0].text in each for each in facts.program.commands.values())
+            return Program(kind, name, rest[skipped:], options)
+        own = own or (None if facts.program.own_arguments.isdisjoint(given) else kind)
+    return Program(own or "script", name, rest, options)
 
 
 def _unwrap(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]) -> tuple[Argument, ...] | None:
     """The command inside a wrapper or a launcher; None where there is none."""
     head = PurePath(words[0].text).name
-    if head in WRAPPERS:
-        rest = split_options(words[1:], WRAPPERS[head])[1]
+    if head in KNOWN.wrappers:
+        rest = split_options(words[1:], KNOWN.wrappers[head])[1]
         return rest[1:] if head == "timeout" else rest
-    if head in RUNNERS:
-        given, rest = split_options(words[2:], RUNNER_SWITCHES)
+    if head in KNOWN.runners:
+        given, rest = split_options(words[2:], KNOWN.runner_switches)
         module = given.get("m") or given.get("module")
         return (
             rest
@@ -239,7 +205,7 @@ def _unwrap(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argumen
         )
     if head == "ray" and any(word.text == "--" for word in words):
         return words[[word.text for word in words].index("--") + 1 :]
-    if head in LAUNCHERS:
+    if head in KNOWN.launchers:
         rest = words[2:] if head == "accelerate" and words[1:2] and words[1].text == "launch" else words[1:]
         return _launched(head, rest, options)
     return _interpreter(words, options) if PYTHON.fullmatch(head) else None
@@ -248,7 +214,7 @@ def _unwrap(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argumen
 def _launched(
     launcher: str, words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]
 ) -> tuple[Argument, ...]:
-    found, rest = split_options(words, LAUNCHERS[launcher])
+    found, rest = split_options(words, KNOWN.launchers[launcher])
     options[launcher] = found
     if rest and ("m" in found or "module" in found) and launcher != "mpirun":
         return (Argument("python", rest[0].origin), Argument("-m", rest[0].origin), *rest)

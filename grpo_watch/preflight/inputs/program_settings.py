@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
+from grpo_watch.frameworks.launches import ProgramFacts, launch_facts
 from grpo_watch.preflight.inputs.configurations import put_named_deepspeed, put_overrides, read_beside, read_document
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft
 from grpo_watch.preflight.inputs.leaves import Leaf
@@ -18,21 +19,9 @@ from grpo_watch.preflight.inputs.world_size import default_accelerate_config, fi
 
 YAML = (".yaml", ".yml", ".json")
 SHIPPED = re.compile(r"ppo(?:_(?P<engine>megatron))?_trainer\.yaml")
-REVEALING_FLAGS = {"rlhf_type": "ms-swift", "num_generations": "trl", "steps_per_generation": "trl"}
-"""Flags by which a script that is not here is taken for a framework's; a note reports it."""
-TRL_PROFILES: Mapping[str, tuple[int, int | None]] = {
-    "single_gpu": (1, None),
-    "multi_gpu": (8, None),
-    "zero1": (8, 1),
-    "zero2": (8, 2),
-    "zero3": (8, 3),
-    "fsdp1": (8, None),
-    "fsdp2": (8, None),
-}
-"""Processes and ZeRO stage of the accelerate configurations that TRL ships for ``--accelerate_config``."""
 ACCELERATE_VALUES = frozenset(
     {"num_processes", "num_machines", "machine_rank", "main_process_port", "main_process_ip", "config_file"}
-    | {"mixed_precision", "gpu_ids", "deepspeed_config_file", "zero_stage", "dynamo_backend"}
+    | {"launcher", "mixed_precision", "gpu_ids", "deepspeed_config_file", "zero_stage", "dynamo_backend"}
 )
 
 
@@ -49,7 +38,13 @@ def read_program(program: Program, draft: LaunchDraft) -> None:
     draft.saw(_short(program))
     _launchers(program, draft)
     draft.framework = draft.framework or (program.kind if program.kind not in {"script", "shell"} else None)
-    READERS.get(program.kind, _flags_program)(program, draft)
+    facts = launch_facts().get(program.kind)
+    if facts is None:
+        _script(program, draft)
+    elif facts.program.overrides:
+        _overrides(program, facts.program, draft)
+    else:
+        _flags(program, facts.program, draft)
     find_world(program, draft)
 
 
@@ -59,7 +54,8 @@ def _short(program: Program) -> str:
 
 def _launchers(program: Program, draft: LaunchDraft) -> None:
     """What accelerate's configuration and the launchers' own DeepSpeed options say."""
-    if "accelerate" not in program.options and program.kind not in {"trl", "axolotl"}:
+    facts = launch_facts().get(program.kind)
+    if "accelerate" not in program.options and not (facts is not None and facts.program.accelerates):
         return
     options = program.options.get("accelerate", {})
     given = options.get("config_file")
@@ -76,11 +72,27 @@ def _launchers(program: Program, draft: LaunchDraft) -> None:
         draft.deepspeed["zero_optimization.stage"] = Setting(int(stage.text), stage.origin)
 
 
-def _flags_program(program: Program, draft: LaunchDraft) -> None:
-    """``swift rlhf``, open-r1, OpenRLHF: flags, and a YAML file named by ``--config`` or as the first word."""
-    flags = parse_flags(program.arguments)
+def _flags(program: Program, facts: ProgramFacts, draft: LaunchDraft) -> None:
+    """Flags, and configurations named by ``--config``, as the first word, or as ``@ rl.toml``; later ones win.
+
+    Where the program starts accelerate, flags of both stand side by side, in the configuration as well.
+    """
+    flags = parse_flags(word for word in program.arguments if not word.text.endswith(".toml") and word.text != "@")
+    for argument in program.arguments:
+        if argument.text.endswith(".toml"):
+            _document(argument._replace(text=argument.text.removeprefix("@")), draft)
     _configs(flags, draft)
     _put(flags, draft)
+    if not facts.accelerates:
+        return
+    profile = draft.settings.pop("accelerate_config", None)
+    if profile is not None and isinstance(profile.value, str):
+        _profile(profile.value, profile.origin, facts, draft)
+    processes = draft.settings.pop("num_processes", None)
+    if processes is not None and isinstance(processes.value, int):
+        draft.world_size = processes
+    for name in ACCELERATE_VALUES:
+        draft.settings.pop(name, None)
 
 
 def _configs(flags: Flags, draft: LaunchDraft) -> None:
@@ -100,65 +112,47 @@ def _document(argument: Argument, draft: LaunchDraft) -> None:
         raise UsageError(str(error)) from None
 
 
-def _put(flags: Flags, draft: LaunchDraft, without: frozenset[str] = frozenset()) -> None:
-    put_flags(flags, draft, without | {"config"})
+def _put(flags: Flags, draft: LaunchDraft) -> None:
+    put_flags(flags, draft, frozenset({"config"}))
     given = next((flag for flag in flags.flags if flag.name == "deepspeed" and flag.values and not flag.unknown), None)
     if given is not None and given.text.lstrip()[:1] != "{":
         put_named_deepspeed({"deepspeed": Leaf(given.text, given.origin)}, draft)
 
 
-def _trl(program: Program, draft: LaunchDraft) -> None:
-    """``trl grpo``: flags of the trainer and of accelerate side by side, in the YAML file as well."""
-    flags = parse_flags(program.arguments)
-    _configs(flags, draft)
-    _put(flags, draft)
-    profile = draft.settings.pop("accelerate_config", None)
-    if profile is not None and isinstance(profile.value, str):
-        _profile(profile.value, profile.origin, draft)
-    processes = draft.settings.pop("num_processes", None)
-    if processes is not None and isinstance(processes.value, int):
-        draft.world_size = processes
-    for name in ACCELERATE_VALUES:
-        draft.settings.pop(name, None)
-
-
-def _profile(name: str, origin: str, draft: LaunchDraft) -> None:
-    if name not in TRL_PROFILES:
+def _profile(name: str, origin: str, facts: ProgramFacts, draft: LaunchDraft) -> None:
+    if name not in facts.profiles:
         read_beside(name, origin, "accelerate", draft)
         return
-    processes, stage = TRL_PROFILES[name]
+    processes, *stage = facts.profiles[name]
     draft.world_size = Setting(processes, f"{origin}: TRL's own configuration {name}")
-    if stage is not None:
-        draft.deepspeed["zero_optimization.stage"] = Setting(stage, origin)
+    if stage:
+        draft.deepspeed["zero_optimization.stage"] = Setting(stage[0], origin)
 
 
-def _axolotl(program: Program, draft: LaunchDraft) -> None:
-    """``axolotl train x.yml --num-processes 4 --micro-batch-size 2``."""
-    flags = parse_flags(program.arguments)
+def _overrides(program: Program, facts: ProgramFacts, draft: LaunchDraft) -> None:
+    """Configurations named by ``--config`` or Hydra's ``--config-path`` and ``--config-name``, then the overrides."""
+    flags = parse_flags(_only_flags(program.arguments))
+    named = {flag.name: flag.values[0] for flag in flags.flags if flag.values}
     _configs(flags, draft)
-    _put(flags, draft, frozenset({"launcher"}))
-    processes = draft.settings.pop("num_processes", None)
-    if processes is not None:
-        draft.world_size = processes
-
-
-def _hydra(program: Program, draft: LaunchDraft) -> None:
-    """verl: the configuration named by ``--config-path`` and ``--config-name`` if it is here, then the overrides."""
-    flags = {flag.name: flag.values[0] for flag in parse_flags(_only_flags(program.arguments)).flags if flag.values}
-    name = flags.get("config_name")
-    if name is not None:
-        folder = flags["config_path"].text if "config_path" in flags else "config"
-        places = [Path(folder), Path(program.name).parent / folder]
-        file = f"{name.text.removesuffix('.yaml')}.yaml"
-        path = next((found for place in places if (found := draft.find(str(place / file))) is not None), None)
-        if path is not None:
-            _document(Argument(str(path), name.origin), draft)
-        elif (shipped := SHIPPED.fullmatch(file)) is None:  # verl's own are known as its defaults
-            draft.note(f"{name.origin}: the configuration {name.text} was not found, so its values are not known")
-            draft.settings["config_name"] = Setting(None, name.origin)
-        elif shipped["engine"]:
-            draft.put("model_engine", shipped["engine"], name.origin)
+    if facts.needs_config and "config" not in named:
+        draft.note(f"{program.name}: no --config, so the values of its example configuration are not known")
+    if "config_name" in named:
+        _hydra(named["config_name"], named.get("config_path"), Path(program.name).parent, draft)
     put_overrides((word for word in program.arguments if not word.text.startswith("--")), draft)
+
+
+def _hydra(name: Argument, given: Argument | None, beside: Path, draft: LaunchDraft) -> None:
+    """The configuration of that name, if it is here."""
+    folder, file = "config" if given is None else given.text, f"{name.text.removesuffix('.yaml')}.yaml"
+    places = [Path(folder), beside / folder]
+    path = next((found for place in places if (found := draft.find(str(place / file))) is not None), None)
+    if path is not None:
+        _document(Argument(str(path), name.origin), draft)
+    elif (shipped := SHIPPED.fullmatch(file)) is None:  # verl's own are known as its defaults
+        draft.note(f"{name.origin}: the configuration {name.text} was not found, so its values are not known")
+        draft.settings["config_name"] = Setting(None, name.origin)
+    elif shipped["engine"]:
+        draft.put("model_engine", shipped["engine"], name.origin)
 
 
 def _only_flags(arguments: Sequence[Argument]) -> list[Argument]:
@@ -169,28 +163,6 @@ def _only_flags(arguments: Sequence[Argument]) -> list[Argument]:
         if argument.text.startswith("--") or (after and "=" not in argument.text):
             kept.append(argument)
     return kept
-
-
-def _overrides(program: Program, draft: LaunchDraft) -> None:
-    """SkyRL: dotted overrides alone."""
-    put_overrides(program.arguments, draft)
-
-
-def _prime(program: Program, draft: LaunchDraft) -> None:
-    """prime-rl: ``rl @ rl.toml --orchestrator.batch-size 64``; later files and flags win."""
-    named = [word for word in program.arguments if word.text.endswith(".toml")]
-    for argument in named:
-        _document(argument._replace(text=argument.text.removeprefix("@")), draft)
-    _put(parse_flags(word for word in program.arguments if word not in named and word.text != "@"), draft)
-
-
-def _nemo(program: Program, draft: LaunchDraft) -> None:
-    """NeMo-RL: ``--config x.yaml`` and dotted overrides after it."""
-    flags = parse_flags(_only_flags(program.arguments))
-    _configs(flags, draft)
-    if not any(flag.name == "config" for flag in flags.flags):
-        draft.note(f"{program.name}: no --config, so the values of its example configuration are not known")
-    put_overrides((word for word in program.arguments if not word.text.startswith("--")), draft)
 
 
 def _script(program: Program, draft: LaunchDraft) -> None:
@@ -218,20 +190,10 @@ def _script(program: Program, draft: LaunchDraft) -> None:
 def _guess(program: Program, flags: Sequence[Flag], draft: LaunchDraft, *, found: bool) -> None:
     """Guess the framework from settings that only it has, where the file names none; note the guess."""
     names = {flag.name for flag in flags} | draft.settings.keys()
-    guess = next((framework for flag, framework in REVEALING_FLAGS.items() if flag in names), None)
+    fitting = [kind for kind, facts in launch_facts().items() if not facts.program.revealing.isdisjoint(names)]
+    guess = fitting[-1] if fitting else None  # the last in rank has the rarer flags
     if not found:
         draft.note(f"{program.name} is not here, so what it sets itself is not known")
     if draft.framework is None and guess is not None:
         draft.framework = guess
         draft.note(f"taken for {guess} by its settings' names: say --framework if it is another")
-
-
-READERS: Mapping[str, Callable[[Program, LaunchDraft], None]] = {
-    "trl": _trl,
-    "axolotl": _axolotl,
-    "verl": _hydra,
-    "nemo-rl": _nemo,
-    "skyrl": _overrides,
-    "prime-rl": _prime,
-    "script": _script,
-}

@@ -13,7 +13,6 @@ from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft
 from grpo_watch.preflight.inputs.program import Program
 
 DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
 INCLUDED = re.compile(r"(?<![\w.-])[\w.-]+:(?P<slots>[\d,]+)")
 
 
@@ -22,13 +21,17 @@ def find_world(program: Program, draft: LaunchDraft) -> None:
     options, facts = program.options, launch_facts().get(program.kind)
     if facts is not None and facts.devices:
         _from_settings(facts.devices, draft)
-    elif facts is not None and facts.torchrun_by_variables and not options.keys() & LAUNCHERS:
+    elif (
+        facts is not None
+        and facts.torchrun_by_variables
+        and options.keys().isdisjoint({"torchrun", "accelerate", "deepspeed"})
+    ):
         _swift(draft)
     elif "torchrun" in options:
         _torchrun(options["torchrun"], draft)
     elif "deepspeed" in options:
         _deepspeed(options["deepspeed"], draft)
-    elif "accelerate" in options or program.kind in {"trl", "axolotl"}:
+    elif "accelerate" in options or (facts is not None and facts.program.accelerates):
         _accelerate(options.get("accelerate", {}), draft)
     elif "mpirun" in options:
         _set(draft, options["mpirun"].get("np") or options["mpirun"].get("n"))
