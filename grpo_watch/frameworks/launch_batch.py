@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -45,7 +45,6 @@ class OnTrainer:
     Attributes:
         refusals: why it refuses a batch when arguments are parsed or the trainer is built, in its order.
         accumulation_counts_since: the version from which accumulated rows belong to a generation batch.
-        roundings: how its versions round the end of an epoch, in words.
         evaluates: whether the run evaluates while it trains.
         training_rows: what is left of the dataset's rows once rows for evaluation are split off.
         lacking: lines for its own settings that can't be judged.
@@ -54,7 +53,6 @@ class OnTrainer:
 
     refusals: Callable[[LaunchBatch], Iterator[Refusal]]
     accumulation_counts_since: str
-    roundings: Sequence[tuple[str, StepFormula]]
     evaluates: Callable[[LaunchSettings], bool] = evaluates_by_strategy
     training_rows: Callable[[LaunchSettings, int], int] = lambda _, rows: rows
     lacking: Callable[[LaunchSettings], Iterator[str]] = lambda _: iter(())

@@ -17,6 +17,7 @@ from grpo_watch.frameworks.framework_tables import folders
 from grpo_watch.shipped_yaml import shipped_yaml
 
 NO_SETTINGS: Mapping[str, Setting] = MappingProxyType({})
+SHIPPED_ZERO = re.compile(r"zero([0-3])(_offload)?")
 SUGGESTED = "suggested"
 """Origin of a setting that preflight itself puts in to try a change."""
 
@@ -162,8 +163,7 @@ class Launch:
     what follows from it is unknown. A null in the input says "default" and is left out. Lists are written as their
     items joined by a space, as on a command line. ``Setting.origin`` is ``train.sh:14``, ``train.yaml:12:3`` or
     ``command line``. ``version`` is the framework's own, but TRL's for unsloth, axolotl and open-r1, whose batches TRL
-    makes; ``version_origin`` says so. ``environment`` holds the variables that change batches or devices
-    (``NPROC_PER_NODE``, ``MAX_PIXELS``, …), ``deepspeed`` a DeepSpeed configuration with dotted names
+    makes; ``version_origin`` says so. ``deepspeed`` is a DeepSpeed configuration with dotted names
     (``zero_optimization.stage``; ``"auto"`` stays where the trainer gives no value). ``dataset_size``:
     rows before any split ratio among the settings is applied. ``packages`` are versions of
     other packages (``deepspeed``). ``peft`` is None where the input leaves it open. ``unresolved`` has a line for all
@@ -174,7 +174,6 @@ class Launch:
     version: str | None = None
     version_origin: str = ""
     settings: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
-    environment: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
     world_size: Setting | None = None
     dataset_size: Setting | None = None
     deepspeed: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
@@ -257,6 +256,20 @@ class LaunchSettings:
         """The place of the first of these settings that was given; empty where all are defaults."""
         return next((given.origin for name in names if (given := self.given(name)) is not None), "")
 
+    def zero(self) -> tuple[Setting | None, Setting | None]:
+        """DeepSpeed's ZeRO stage and the device of an offloaded optimizer.
+
+        By its configuration, or by the short name of one that a framework ships (``zero3_offload``).
+        """
+        stage = self.launch.deepspeed.get("zero_optimization.stage")
+        device = self.launch.deepspeed.get("zero_optimization.offload_optimizer.device")
+        named = SHIPPED_ZERO.fullmatch(self.word("deepspeed"))
+        if named is not None and stage is None:
+            where = self.where("deepspeed")
+            stage = Setting(int(named[1]), where)
+            device = device or (Setting("cpu", where) if named[2] else None)
+        return stage, device
+
     @property
     def world_size(self) -> int | None:
         """Training processes, where known."""
@@ -286,8 +299,3 @@ def _whole(setting: Setting | None) -> int | None:
 def at_least(version: str, bound: str) -> bool:
     """Whether ``version`` is ``bound`` or newer; a pre-release counts as its release."""
     return release(version) >= release(bound)
-
-
-def within(version: str, since: str, before: str) -> bool:
-    """Whether ``since <= version < before``."""
-    return at_least(version, since) and not at_least(version, before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -70,8 +70,8 @@ class Assessment:
 
 SCHEMA = "grpo-watch/preflight/1"
 FINE, PROBLEMS, MISSING = 0, 1, 3
-OPTIONAL = ("completions", "tokens", "seconds", "gpu_hours", "dead_group_share", "group_size_needed")
-"""Numbers of a prediction that need more than the batch; left out where they are not known."""
+OPTIONAL = ("completions", "tokens", "seconds", "gpu_hours", "dead_group_share", "group_size_needed", "notes")
+"""Parts of a prediction that need more than the batch; left out where there are none."""
 
 
 def exit_code(assessment: Assessment) -> int:
@@ -114,18 +114,9 @@ def _problem(problem: LaunchProblem) -> dict[str, Any]:
 
 
 def _prediction(prediction: Prediction) -> dict[str, Any]:
-    known = {name: getattr(prediction, name) for name in OPTIONAL if getattr(prediction, name) is not None}
-    return {
-        "max_steps": prediction.max_steps,
-        "steps_per_epoch": prediction.steps_per_epoch,
-        "completions_per_step": prediction.completions_per_step,
-        "prompts_per_step": _counted(prediction.prompts_per_step),
-        "generation_batch_size": prediction.generation_batch_size,
-        "optimizer_steps_per_generation": prediction.optimizer_steps_per_generation,
-        "formula": prediction.formula,
-        **known,
-        **({"notes": list(prediction.notes)} if prediction.notes else {}),
-    }
+    found = {**asdict(prediction), "notes": list(prediction.notes)}
+    found["prompts_per_step"] = _counted(prediction.prompts_per_step)
+    return {name: value for name, value in found.items() if name not in OPTIONAL or value not in (None, [])}
 
 
 def _counted(number: float | None) -> float | None:

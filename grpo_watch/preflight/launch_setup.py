@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ from grpo_watch.sources.settings.config_files import arguments, plain_yaml
 
 DEFAULT = "default"
 PLAIN = (str, int, float, bool)
-SHIPPED = re.compile(r"zero([0-3])(_offload)?")
 NO_STAGE = -1
 """The stage of a launch without DeepSpeed."""
 
@@ -49,23 +47,15 @@ def setup_of(launch: Launch) -> Setup:
         found["adapter"] = Setting(launch.peft, text)
     if launch.world_size is not None:
         found["world_size"] = launch.world_size
-    found |= _deepspeed(launch, asked)
+    found |= _deepspeed(asked)
     return Setup(launch.framework, {**found, **_versions(launch, facts.package)}, complete=True)
 
 
-def _deepspeed(launch: Launch, asked: LaunchSettings) -> dict[str, Setting]:
-    """Stage and offload by a DeepSpeed configuration, or by the short name of one that a framework ships.
-
-    Without DeepSpeed the stage is known, too: it is none. One that was named and could not be read stays open.
-    """
-    stage, word = launch.deepspeed.get("zero_optimization.stage"), asked.word("deepspeed")
-    device = launch.deepspeed.get("zero_optimization.offload_optimizer.device")
-    where = asked.where("deepspeed")
-    if stage is None and (match := SHIPPED.fullmatch(word)) is not None:
-        stage = Setting(int(match[1]), where)
-        device = device or (Setting("cpu", where) if match[2] else None)
+def _deepspeed(asked: LaunchSettings) -> dict[str, Setting]:
+    """Stage and offload. Without DeepSpeed the stage is known, too: none. One that could not be read stays open."""
+    stage, device = asked.zero()
     if stage is None:
-        stage = Setting(None if word else NO_STAGE, where)
+        stage = Setting(None if asked.word("deepspeed") else NO_STAGE, asked.where("deepspeed"))
     return {"deepspeed_stage": stage} | ({} if device is None else {"offload_optimizer": device})
 
 

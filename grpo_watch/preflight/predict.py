@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from grpo_watch.detectors.shared.batch_plan import SamplerCount
 from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer, batch_of, refusals, rules_of
 from grpo_watch.frameworks.launch_rules import Prediction
 from grpo_watch.frameworks.launches import LaunchSettings
@@ -43,7 +42,7 @@ def _on_trainer(settings: LaunchSettings) -> Prediction | None:
         optimizer_steps_per_generation=per_generation,
         formula=_formula(batch, total),
         completions=None if reached is None else math.ceil(reached / per_generation) * plan.completions,
-        notes=(*_notes(batch, total, reached), *_drawn(settings), *other_totals(batch, total)),
+        notes=tuple(_notes(settings, batch, total, reached)),
     )
 
 
@@ -61,21 +60,15 @@ def _formula(batch: LaunchBatch, total: int | None) -> str:
     return "" if total is None else f"{batch.plan().formula} = {total}"
 
 
-def _notes(batch: LaunchBatch, total: int | None, reached: int | None) -> tuple[str, ...]:
-    notes = []
+def _notes(settings: LaunchSettings, batch: LaunchBatch, total: int | None, reached: int | None) -> Iterator[str]:
     if batch.configured_per_device is not None:
-        notes.append(
-            f"Unsloth trains with {batch.per_device} per device, not with the {batch.configured_per_device} that is set"
-        )
+        set_to = batch.configured_per_device
+        yield f"Unsloth trains with {batch.per_device} per device, not with the {set_to} that is set"
     if total is not None and reached is not None and reached < total:
-        notes.append(
+        yield (
             f"{batch.framework} {batch.version} counts an incomplete generation batch that it does not draw: "
             f"the bar says {total}, the run ends at about {reached}"
         )
-    return tuple(notes)
-
-
-def _drawn(settings: LaunchSettings) -> Iterator[str]:
     if settings.flag("dynamic_sample"):
         yield "dynamic sampling draws prompts again for groups without spread: more completions than are counted here"
 
@@ -121,17 +114,3 @@ def dead_share(pass_rate: float, group: int) -> float:
 def group_for(pass_rate: float, share: float) -> int | None:
     """The smallest group with at most ``share`` dead groups; None where none up to ``LARGEST_GROUP`` has."""
     return next((group for group in range(2, LARGEST_GROUP + 1) if dead_share(pass_rate, group) <= share), None)
-
-
-def other_totals(batch: LaunchBatch, total: int | None) -> Iterator[str]:
-    """A sentence for each other way of rounding that gives another total; none where the total is set or unknown."""
-    own = batch.style
-    if total is None or batch.max_steps is not None or batch.prompts is None or own.counting is SamplerCount.PROMPTS:
-        return
-    for versions, style in batch.rules.roundings:
-        if style.counting is own.counting is SamplerCount.WHOLE_BATCHES:
-            continue  # the launch's own
-        rounded = replace(style, drop_last=style.drop_last or own.drop_last)
-        other = replace(batch, style=rounded).plan().max_steps
-        if other is not None and other != total:
-            yield f"versions round the end of an epoch differently: with {versions} the total is {other:,}"

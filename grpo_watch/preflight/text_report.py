@@ -25,20 +25,23 @@ def render(launch: Launch, assessment: Assessment, console: Console) -> None:
     """Print verdict, problems, nearest valid settings, prediction, and what was not known."""
     console.print(_headline(launch, assessment))
     for problem in assessment.problems:
-        for line, indent in _problem(problem):
-            console.print(Padding(line, (0, 0, 0, indent), expand=False))
+        _put(console, *_problem(problem))
     if assessment.suggestions:
         console.print()
-        console.print(Padding(_suggestions(launch, assessment.suggestions), (0, 0, 0, 2), expand=False))
+        _put(console, (_suggestions(launch, assessment.suggestions), 2))
     elif assessment.tried:
         console.print()
-        console.print(Padding(Text("nearest valid settings", style="dim"), (0, 0, 0, 2), expand=False))
-        console.print(Padding(Text(assessment.tried), (0, 0, 0, 4), expand=False))
+        _put(console, (Text("nearest valid settings", style="dim"), 2), (Text(assessment.tried), 4))
     if assessment.prediction is not None:
         console.print()
-        for renderable, indent in _prediction(assessment.prediction):
-            console.print(Padding(renderable, (0, 0, 0, indent), expand=False))
+        _put(console, *_prediction(assessment.prediction))
     _open(launch, assessment, console)
+
+
+def _put(console: Console, *parts: tuple[Text | Table, int]) -> None:
+    """Print each part with its indent."""
+    for part, indent in parts:
+        console.print(Padding(part, (0, 0, 0, indent), expand=False))
 
 
 def _headline(launch: Launch, assessment: Assessment) -> Text:
@@ -124,19 +127,18 @@ def _prediction(prediction: Prediction) -> Iterator[tuple[Text | Table, int]]:
 
 
 def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
-    names = {
-        "max_steps": "max_steps",
-        "steps_per_epoch": "steps per epoch",
-        "prompts_per_step": "prompts per step",
-        "completions_per_step": "completions per step",
-        "generation_batch_size": "generation batch",
-        "optimizer_steps_per_generation": "optimizer steps per generation",
-        "completions": "completions in all",
-        "tokens": "tokens at most",
-        "gpu_hours": "GPU-hours",
+    numbers = {
+        "max_steps": prediction.max_steps,
+        "steps per epoch": prediction.steps_per_epoch,
+        "prompts per step": prediction.prompts_per_step,
+        "completions per step": prediction.completions_per_step,
+        "generation batch": prediction.generation_batch_size,
+        "optimizer steps per generation": prediction.optimizer_steps_per_generation,
+        "completions in all": prediction.completions,
+        "tokens at most": prediction.tokens,
+        "GPU-hours": prediction.gpu_hours,
     }
-    for name, label in names.items():
-        value = getattr(prediction, name)
+    for label, value in numbers.items():
         if value is not None:
             yield label, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
     if prediction.seconds is not None:
@@ -153,10 +155,8 @@ def _open(launch: Launch, assessment: Assessment, console: Console) -> None:
         if not lines:
             continue
         console.print()
-        console.print(Padding(Text(title, style="dim"), (0, 0, 0, 2), expand=False))
         shown = lines if len(lines) <= MAX_OPEN + 1 else lines[:MAX_OPEN]  # "and 1 more" takes a line as well
-        for line in shown:
-            console.print(Padding(Text(visible(line)), (0, 0, 0, 4), expand=False))
+        _put(console, (Text(title, style="dim"), 2), *((Text(visible(line)), 4) for line in shown))
         if len(lines) > len(shown):
             more = f"and {len(lines) - len(shown)} more (all of them: --format json)"
-            console.print(Padding(Text(more, style="dim"), (0, 0, 0, 4), expand=False))
+            _put(console, (Text(more, style="dim"), 4))

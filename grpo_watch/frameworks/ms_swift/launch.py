@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from grpo_watch.detectors.shared.batch_plan import MODERN, StepFormula
 from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer
 from grpo_watch.frameworks.launch_rules import (
     BrokenConstraint,
@@ -17,7 +16,6 @@ from grpo_watch.frameworks.launch_rules import (
 )
 from grpo_watch.frameworks.launches import LaunchSettings, at_least
 from grpo_watch.frameworks.trl.launch import (
-    OLD,
     Rules,
     by_version,
     divisors,
@@ -140,13 +138,6 @@ MEGATRON = OwnArithmetic(
 )
 
 
-ROUNDINGS = (
-    ("ms-swift from 3.6 on", MODERN),
-    ("ms-swift 3.1 to 3.5 on transformers from 4.52 on", StepFormula(OLD, drop_last=True)),
-    ("ms-swift 3.1 to 3.5 on transformers before 4.52", StepFormula(OLD, drop_last=True, floor=True)),
-)
-
-
 def _swift(batch: LaunchBatch) -> Iterator[Refusal]:
     """ms-swift 4.2 on: both generation settings may be given if they agree."""
     if batch.group < 2:  # noqa: PLR2004  a group of one has nothing to compare
@@ -203,7 +194,6 @@ LAUNCHES = {
     "ms-swift": OnTrainer(
         partial(by_version, TABLE),
         "3.4",
-        ROUNDINGS,
         evaluates=_evaluates,
         training_rows=_training_rows,
         lacking=_lacking,

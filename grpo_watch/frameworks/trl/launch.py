@@ -1,4 +1,4 @@
-"""TRL: its divisibility rules by version, and how it rounds totals."""
+"""TRL: its divisibility rules by version."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from grpo_watch.detectors.shared.batch_plan import MODERN, SamplerCount, StepFormula
 from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer
 from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
 from grpo_watch.frameworks.launches import at_least
 
 Rules: TypeAlias = Callable[[LaunchBatch], Iterator[Refusal]]
 BOTH = "'generation_batch_size' and 'steps_per_generation' can not be both configured at the same time"
-OLD = SamplerCount.COMPLETIONS
-ROUNDINGS = (
-    ("TRL from 0.20 on", MODERN),
-    ("TRL 0.15 to 0.19 on transformers from 4.52 on", StepFormula(OLD)),
-    ("TRL 0.15 to 0.19 on transformers before 4.52", StepFormula(OLD, floor=True)),
-)
-"""How totals are rounded, as ``batch_plan`` says; 0.15's draws differ, its total does not."""
 
 
 def whole_global(batch: LaunchBatch) -> Iterator[Refusal]:
@@ -146,5 +138,5 @@ TABLE: Sequence[tuple[str, Rules]] = (
     ("0.15", whole_global),
 )
 """Which rules hold from which version on; 0.14 had none."""
-RULES = OnTrainer(partial(by_version, TABLE), "0.17", ROUNDINGS)
+RULES = OnTrainer(partial(by_version, TABLE), "0.17")
 LAUNCHES = {"trl": RULES}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from grpo_watch.advisories import judge as by_advisories
-from grpo_watch.engine.records import Severity
+from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem, critical, info, warning
 from grpo_watch.preflight.launch_setup import setup_of
@@ -181,34 +181,23 @@ def warmup_longer_than_run(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 def gradients_lost_with_offload(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """Offload meets accumulation, as in most reports; versions with wrong gradients are advisories."""
-    stage, accumulation = _stage(settings), settings.whole("gradient_accumulation_steps") or 1
-    offloads = _offloads(settings)
-    if not settings.facts.on_trainer or stage is None or not offloads or accumulation <= 1:
+    (stage, device), accumulation = settings.zero(), settings.whole("gradient_accumulation_steps") or 1
+    offloads = _offloads(settings, device)
+    if not settings.facts.on_trainer or stage is None or stage.value is None or not offloads or accumulation <= 1:
         return
     version = settings.launch.packages.get("deepspeed")
     named = "" if version is None else f", DeepSpeed {version.value}"
     yield warning(
-        f"ZeRO-{stage} with {offloads} and {accumulation} accumulated steps{named}: such runs were reported to "
+        f"ZeRO-{stage.value} with {offloads} and {accumulation} accumulated steps{named}: such runs were reported to "
         "lose gradients",
         "use ZeRO-2 without offload, or watch the first 10 steps with kl-stuck-at-zero and gradient-lost",
         settings.where("deepspeed", "offload_optimizer", "offload_model"),
     )
 
 
-def _stage(settings: LaunchSettings) -> int | None:
-    """ZeRO stage from the DeepSpeed configuration or ms-swift's short name (``zero3_offload``)."""
-    given = settings.launch.deepspeed.get("zero_optimization.stage")
-    if given is not None and isinstance(given.value, int):
-        return given.value
-    word = settings.word("deepspeed")
-    return next((stage for stage in (2, 3) if word.startswith(f"zero{stage}")), None)
-
-
-def _offloads(settings: LaunchSettings) -> str:
+def _offloads(settings: LaunchSettings, device: Setting | None) -> str:
     """What is offloaded, in words; empty if nothing is."""
-    configured = settings.launch.deepspeed.get("zero_optimization.offload_optimizer.device")
-    cpu = configured is not None and str(configured.value).lower() in {"cpu", "nvme"}
-    if cpu or settings.word("deepspeed").endswith("offload") or settings.flag("offload_optimizer"):
+    if (device is not None and str(device.value).lower() in {"cpu", "nvme"}) or settings.flag("offload_optimizer"):
         return "an offloaded optimizer"
     return "an offloaded model" if settings.flag("offload_model") else ""
 

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.errors import SourceError
-from grpo_watch.frameworks.launches import LaunchFacts, launch_facts
-from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft, read_text, typed
+from grpo_watch.frameworks.launches import SHIPPED_ZERO, LaunchFacts, launch_facts
+from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft, typed
 from grpo_watch.preflight.inputs.leaves import Leaf, json_leaves, toml_leaves, yaml_leaves
 
 OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<name>[\w./@-]+)(?:=(?P<value>.*))?", re.DOTALL)
@@ -48,21 +47,13 @@ def _item(text: str) -> Scalar:
     return text[1:-1] if quoted else typed(text)
 
 
-def composed(path: Path, draft: LaunchDraft) -> dict[str, Leaf]:
+def _composed(path: Path, leaves: Mapping[str, Leaf], draft: LaunchDraft, chain: list[Path]) -> dict[str, Leaf]:
     """A configuration with the files that its ``defaults`` name; later ones and the file itself win.
 
     Raises:
-        ValueError: the file itself can't be read; a missing default is noted.
+        ValueError: one of them can't be read; a missing default is noted.
     """
-    return _composed(path, draft, [])
-
-
-def _composed(path: Path, draft: LaunchDraft, chain: list[Path]) -> dict[str, Leaf]:
     chain.append(path)
-    try:
-        leaves = yaml_leaves(read_text(path), draft.shown(path))
-    except (OSError, SourceError) as error:
-        raise ValueError(f"{draft.shown(path)}: {getattr(error, 'strerror', None) or error}") from None
     found: dict[str, Leaf] = {}
     for target, package, origin in _defaults(leaves):
         parent = path.parent / target
@@ -73,13 +64,13 @@ def _composed(path: Path, draft: LaunchDraft, chain: list[Path]) -> dict[str, Le
             if not SHIPPED.fullmatch(Path(target).name):
                 draft.settings["defaults"] = Setting(None, origin)
             continue
-        below = _composed(parent, draft, chain)
+        below = _composed(parent, yaml_leaves(draft.text_of(parent), draft.shown(parent)), draft, chain)
         found.update({f"{package}{name}": leaf for name, leaf in below.items()})
     own = {name: leaf for name, leaf in leaves.items() if name != "defaults" and not name.startswith("defaults.")}
     return found | own
 
 
-def _defaults(leaves: dict[str, Leaf]) -> Iterable[tuple[str, str, str]]:
+def _defaults(leaves: Mapping[str, Leaf]) -> Iterable[tuple[str, str, str]]:
     """File, the package its settings go to (with a dot), and where it is named."""
     for name, leaf in leaves.items():
         if name == "defaults":
@@ -141,8 +132,6 @@ FROM_TRAINER = {
 }
 """What ``"auto"`` in a DeepSpeed file is taken from."""
 
-BUILT_IN_ZERO = re.compile(r"zero(?P<stage>[0-3])(?P<offload>_offload)?")
-
 
 def read_document(path: Path, draft: LaunchDraft) -> None:
     """Read one configuration file of any kind into the draft.
@@ -170,20 +159,15 @@ def load(path: Path, draft: LaunchDraft) -> dict[str, Leaf]:
     Raises:
         ValueError: it can't be read.
     """
-    name = draft.shown(path)
-    try:
-        text = read_text(path)
-        if path.suffix == ".json" or text.lstrip().startswith("{"):
-            return json_leaves(text, name)
-        if path.suffix == ".toml":
-            return toml_leaves(text, name)
-        leaves = yaml_leaves(text, name)
-    except (OSError, SourceError) as error:
-        raise ValueError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    name, text = draft.shown(path), draft.text_of(path)
+    if path.suffix == ".json" or text.lstrip().startswith("{"):
+        return json_leaves(text, name)
+    if path.suffix == ".toml":
+        return toml_leaves(text, name)
+    leaves = yaml_leaves(text, name)
     plain = _unwrapped(leaves)
     draft.recorded = draft.recorded or plain is not leaves
-    leaves = plain
-    return composed(path, draft) if any(key.startswith("defaults") for key in leaves) else leaves
+    return _composed(path, plain, draft, []) if any(key.startswith("defaults") for key in plain) else plain
 
 
 def _unwrapped(leaves: dict[str, Leaf]) -> dict[str, Leaf]:
@@ -234,14 +218,10 @@ def put_named_deepspeed(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
     for name, leaf in leaves.items():
         if name != "deepspeed":
             put_deepspeed({name.removeprefix("deepspeed."): leaf}, draft)
-        elif (built_in := BUILT_IN_ZERO.fullmatch(str(leaf.value))) is not None:
-            draft.put("deepspeed", leaf.value, leaf.origin)
-            draft.deepspeed["zero_optimization.stage"] = Setting(int(built_in["stage"]), leaf.origin)
-            if built_in["offload"]:
-                draft.deepspeed["zero_optimization.offload_optimizer.device"] = Setting("cpu", leaf.origin)
         else:
             draft.put("deepspeed", leaf.value, leaf.origin)
-            read_beside(str(leaf.value), leaf.origin, "DeepSpeed", draft)
+            if SHIPPED_ZERO.fullmatch(str(leaf.value)) is None:
+                read_beside(str(leaf.value), leaf.origin, "DeepSpeed", draft)
 
 
 def read_beside(name: str, origin: str, what: str, draft: LaunchDraft) -> None:

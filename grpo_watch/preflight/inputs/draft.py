@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_watch.engine.records import Scalar, Setting
+from grpo_watch.errors import SourceError
 from grpo_watch.sources.files.reading import open_regular
 
 MAX_TEXT = 1000
@@ -201,6 +202,17 @@ class LaunchDraft:
         except (OSError, ValueError):  # a name too long, or with a NUL
             return None
 
+    def text_of(self, path: Path) -> str:
+        """The text of a launch file.
+
+        Raises:
+            ValueError: it can't be read; the message names file and reason.
+        """
+        try:
+            return read_text(path)
+        except ValueError as error:
+            raise ValueError(f"{self.shown(path)}: {error}") from None
+
     def shown(self, path: Path) -> str:
         """A path as people would write it: relative where it lies in the run that is read, or where the launch runs."""
         bases = (self.run_folder, self.folder)
@@ -212,16 +224,13 @@ def read_text(path: Path) -> str:
     """The text of a launch file.
 
     Raises:
-        SourceError: it is no regular file.
-        OSError: it can't be read.
-        ValueError: it is larger than any such file.
+        ValueError: it is no regular file, can't be read, or is larger than any such file.
     """
-    descriptor = open_regular(path, (Path(os.path.realpath(path)).parent,))
     try:
-        size = os.fstat(descriptor).st_size
-        if size > MAX_BYTES:
-            raise ValueError(f"{size} bytes, more than the {MAX_BYTES} that are read of a launch file")
-        with os.fdopen(os.dup(descriptor), "rb") as stream:
-            return stream.read(MAX_BYTES).decode("utf-8", "replace")
-    finally:
-        os.close(descriptor)
+        with os.fdopen(open_regular(path, (Path(os.path.realpath(path)).parent,)), "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (OSError, SourceError) as error:
+        raise ValueError(getattr(error, "strerror", None) or str(error)) from None
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"more than the {MAX_BYTES} bytes that are read of a launch file")
+    return data.decode("utf-8", "replace")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from grpo_watch.advisories.entries import advisories, packages
 from grpo_watch.engine.records import Setting
-from grpo_watch.errors import SourceError, UsageError
+from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import LaunchDraft, read_text
 from grpo_watch.preflight.inputs.program import KNOWN
@@ -125,7 +125,7 @@ def _pinned(package: str, draft: LaunchDraft) -> tuple[_Release | None, list[str
     for file in _files(draft):
         try:
             text = read_text(file)
-        except (OSError, SourceError, ValueError):
+        except ValueError:
             continue  # a pin that can't be read is none; what is missing is asked for
         text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
         found = lock.search(text) if file.suffix == ".lock" else pin.search(text) or table.search(text)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.errors import SourceError, UsageError
+from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import Launch, launch_facts
 from grpo_watch.preflight.inputs.configurations import read_document, resolve_auto, resolve_references
 from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, hidden, read_text
@@ -49,12 +49,8 @@ class GivenOptions:
     @property
     def expectations(self) -> dict[str, Setting]:
         """What is expected of the run, as settings that no framework has."""
-        expected = (
-            ("pass_rate", self.pass_rate),
-            ("dead_share", self.dead_share),
-            ("seconds_per_step", self.seconds_per_step),
-        )
-        return {name: Setting(value, f"--{name.replace('_', '-')}") for name, value in expected if value is not None}
+        given = {name: getattr(self, name) for name in ("pass_rate", "dead_share", "seconds_per_step")}
+        return {name: Setting(each, f"--{name.replace('_', '-')}") for name, each in given.items() if each is not None}
 
 
 def read_launch(
@@ -151,7 +147,6 @@ def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
         version=draft.version,
         version_origin=draft.version_origin,
         settings={**draft.settings, **options.expectations},
-        environment=dict(draft.environment),
         world_size=world,
         dataset_size=size,
         deepspeed=dict(draft.deepspeed),
@@ -192,16 +187,13 @@ def _refuse_other_methods(draft: LaunchDraft) -> None:
 
 def _open_questions(draft: LaunchDraft, options: GivenOptions) -> tuple[str, ...]:
     """What could not be read, without questions that the user has answered."""
-    answered = [flag for flag, value in _answers(options) if value is not None]
+    answers = {
+        "--framework-version": options.version,
+        "--framework if": options.framework,
+        "--world-size": options.world_size,
+    }
+    answered = [flag for flag, value in answers.items() if value is not None]
     return tuple(text for text in draft.unresolved if not any(f"say {flag}" in text for flag in answered))
-
-
-def _answers(options: GivenOptions) -> tuple[tuple[str, object], ...]:
-    return (
-        ("--framework-version", options.version),
-        ("--framework if", options.framework),
-        ("--world-size", options.world_size),
-    )
 
 
 def _adapter(draft: LaunchDraft) -> bool | None:
@@ -262,9 +254,9 @@ def read_script(path: Path, draft: LaunchDraft, arguments: Sequence[Argument] = 
     """
     name = draft.shown(path)
     try:
-        text = read_text(path)
-    except (OSError, SourceError, ValueError) as error:
-        raise UsageError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+        text = draft.text_of(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     draft.saw(name)
     _from_text(text, name, draft, path, arguments, depth)
 
@@ -315,7 +307,7 @@ def _candidate(command: Command, draft: LaunchDraft) -> _Candidate | None:
 def _mentions_grpo(path: Path) -> bool:
     try:
         return path.is_file() and "GRPO" in read_text(path)
-    except (OSError, SourceError, ValueError):
+    except (OSError, ValueError):
         return False
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from grpo_watch.engine.records import Scalar
-from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.launches import launch_facts
-from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft, compute, read_text, typed
+from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft, compute, typed
 from grpo_watch.preflight.inputs.program import Flag
 
 MAX_DEPTH = 12
@@ -43,52 +42,37 @@ class Scope:
         given = self.assigned.get(name, [])
         return given[0] if len(given) == 1 else None
 
+    def variable(self, name: str) -> str | None:
+        """A variable of the calling process that may be looked at."""
+        return self.environ.get(name) if name in KEPT_VARIABLES else None
 
-def evaluate(node: ast.expr, scope: Scope, depth: int = 0) -> PythonValue:
+
+def evaluate(node: ast.expr, scope: Scope, depth: int = 0) -> PythonValue:  # noqa: C901, PLR0911  a case for each kind
     """The value of an expression: literals, sums of them, names assigned once, ``args.x``, environment defaults."""
     if depth > MAX_DEPTH:
         return PythonValue(why="nested too deeply")
-    if isinstance(node, ast.Constant):
-        return _constant(node)
-    if isinstance(node, ast.Attribute):
-        return scope.arguments.get(node.attr) or PythonValue(why=source(node))
-    if isinstance(node, ast.Name):
-        return _name(node, scope, depth)
-    found = PythonValue(why=source(node))
-    if isinstance(node, (ast.List, ast.Tuple)):
-        found = _sequence(node, scope, depth)
-    elif isinstance(node, (ast.BinOp, ast.UnaryOp)):
-        found = _computed(node, scope, depth)
-    elif isinstance(node, ast.Call):
-        found = _called(node, scope, depth)
-    elif isinstance(node, ast.Subscript):
-        found = _entry(node, scope, depth)
-    return found
-
-
-def _constant(node: ast.Constant) -> PythonValue:
-    value = node.value
-    return (
-        PythonValue(value)
-        if value is None or isinstance(value, (str, int, float, bool))
-        else PythonValue(why=source(node))
-    )
-
-
-def _name(node: ast.Name, scope: Scope, depth: int) -> PythonValue:
-    given = scope.assigned.get(node.id, [])
-    if len(given) != 1:
-        return PythonValue(
-            why=f"{node.id}, which is {'assigned several times' if given else 'not assigned in this file'}"
-        )
-    return evaluate(given[0], scope, depth + 1)
-
-
-def _sequence(node: ast.List | ast.Tuple, scope: Scope, depth: int) -> PythonValue:
-    items = [evaluate(item, scope, depth + 1) for item in node.elts]
-    scalars = tuple(item.value for item in items if not isinstance(item.value, tuple))
-    known = len(scalars) == len(items) and not any(item.why for item in items)
-    return PythonValue(scalars) if known else PythonValue(why=source(node))
+    match node:
+        case ast.Constant(value=None | str() | int() | float() as value):
+            return PythonValue(value)
+        case ast.Attribute(attr=name) if name in scope.arguments:
+            return scope.arguments[name]
+        case ast.Name(id=name):
+            if (meaning := scope.meaning(name)) is not None:
+                return evaluate(meaning, scope, depth + 1)
+            several = "assigned several times" if name in scope.assigned else "not assigned in this file"
+            return PythonValue(why=f"{name}, which is {several}")
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            items = [evaluate(item, scope, depth + 1) for item in elements]
+            scalars = tuple(item.value for item in items if not isinstance(item.value, tuple))
+            if len(scalars) == len(items) and not any(item.why for item in items):
+                return PythonValue(scalars)
+        case ast.BinOp() | ast.UnaryOp():
+            return _computed(node, scope, depth)
+        case ast.Call():
+            return _called(node, scope, depth)
+        case ast.Subscript():
+            return _entry(node, scope, depth)
+    return PythonValue(why=source(node))
 
 
 def _computed(node: ast.expr, scope: Scope, depth: int) -> PythonValue:
@@ -97,48 +81,39 @@ def _computed(node: ast.expr, scope: Scope, depth: int) -> PythonValue:
     def leaf(part: ast.expr) -> float | None:
         found = evaluate(part, scope, depth + 1) if not isinstance(part, (ast.BinOp, ast.UnaryOp)) else PythonValue()
         notes.append(found.note)
-        number = isinstance(found.value, (int, float)) and not isinstance(found.value, bool)
-        return found.value if number and isinstance(found.value, (int, float)) else None
+        return None if isinstance(found.value, bool) or not isinstance(found.value, (int, float)) else found.value
 
     value = compute(node, leaf)
     return PythonValue(why=source(node)) if value is None else PythonValue(value, note=next(filter(None, notes), ""))
 
 
 def _called(node: ast.Call, scope: Scope, depth: int) -> PythonValue:
-    name = called(node)
+    name = dotted(node.func)
     if name in {"int", "float", "str", "bool"} and len(node.args) == 1:
         inner = evaluate(node.args[0], scope, depth + 1)
         value = typed(inner.value) if name != "str" and isinstance(inner.value, str) else inner.value
-        if name == "int" and isinstance(value, float):
-            value = int(value)
-        return inner._replace(value=value)
-    if name in {"os.environ.get", "environ.get", "os.getenv", "getenv"} and node.args:
-        return _variable(node, scope, depth)
-    return PythonValue(why=source(node))
-
-
-def _variable(node: ast.Call, scope: Scope, depth: int) -> PythonValue:
-    name = evaluate(node.args[0], scope, depth + 1).value
-    if not isinstance(name, str):
+        return inner._replace(value=int(value) if name == "int" and isinstance(value, float) else value)
+    if name not in {"os.environ.get", "environ.get", "os.getenv", "getenv"} or not node.args:
         return PythonValue(why=source(node))
-    if name in KEPT_VARIABLES and name in scope.environ:
-        return PythonValue(scope.environ[name], note=f"${name} as it is set")
-    if len(node.args) + len(node.keywords) < 2:  # noqa: PLR2004  the name and a default
-        return PythonValue(why=f"${name}, which nothing here sets")
-    default = evaluate(node.args[1] if len(node.args) > 1 else node.keywords[0].value, scope, depth + 1)
-    return default._replace(note=f"the default that the file has for ${name}")
+    variable = evaluate(node.args[0], scope, depth + 1).value
+    if not isinstance(variable, str):
+        return PythonValue(why=source(node))
+    if (known := scope.variable(variable)) is not None:
+        return PythonValue(known, note=f"${variable} as it is set")
+    defaults = [*node.args[1:], *(keyword.value for keyword in node.keywords)]
+    if not defaults:
+        return PythonValue(why=f"${variable}, which nothing here sets")
+    return evaluate(defaults[0], scope, depth + 1)._replace(note=f"the default that the file has for ${variable}")
 
 
 def _entry(node: ast.Subscript, scope: Scope, depth: int) -> PythonValue:
     """``settings["G"]`` of a dictionary that is written out."""
     key = evaluate(node.slice, scope, depth + 1).value
-    if called_name(node.value) == "os.environ" and isinstance(key, str):
-        known = key in KEPT_VARIABLES and key in scope.environ
-        return PythonValue(scope.environ[key]) if known else PythonValue(why=f"${key}, which nothing here sets")
-    for name, value in entries(node.value, scope):
-        if name == key:
-            return evaluate(value, scope, depth + 1)
-    return PythonValue(why=source(node))
+    if dotted(node.value) == "os.environ" and isinstance(key, str):
+        known = scope.variable(key)
+        return PythonValue(known) if known is not None else PythonValue(why=f"${key}, which nothing here sets")
+    found = next((value for name, value in entries(node.value, scope) if name == key), None)
+    return PythonValue(why=source(node)) if found is None else evaluate(found, scope, depth + 1)
 
 
 def entries(node: ast.expr, scope: Scope, depth: int = 0) -> list[tuple[str, ast.expr]]:
@@ -147,7 +122,7 @@ def entries(node: ast.expr, scope: Scope, depth: int = 0) -> list[tuple[str, ast
         return []
     if isinstance(node, ast.Name) and (meaning := scope.meaning(node.id)) is not None:
         return entries(meaning, scope, depth + 1)
-    if isinstance(node, ast.Call) and called(node) == "dict":
+    if isinstance(node, ast.Call) and dotted(node.func) == "dict":
         return keywords(node, scope, depth + 1)
     found: list[tuple[str, ast.expr]] = []
     if isinstance(node, ast.Dict):
@@ -167,19 +142,11 @@ def keywords(node: ast.Call, scope: Scope, depth: int = 0) -> list[tuple[str, as
     return found
 
 
-def called(node: ast.Call) -> str:
-    """The dotted name of what is called, empty where it is none."""
-    return called_name(node.func)
-
-
-def called_name(node: ast.expr) -> str:
+def dotted(node: ast.expr) -> str:
     """``a.b.c`` as text; what precedes the last dot of another expression is left out."""
-    if isinstance(node, ast.Name):
-        return node.id
     if isinstance(node, ast.Attribute):
-        before = called_name(node.value)
-        return f"{before}.{node.attr}" if before else node.attr
-    return ""
+        return f"{dotted(node.value)}.{node.attr}".removeprefix(".")
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 class _Redactor(ast.NodeTransformer):
@@ -207,22 +174,18 @@ SURE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.With, ast.AsyncWith)
 PARSED = ("parse_args_and_config", "parse_args_into_dataclasses")
 
 
-class _Change(NamedTuple):
-    name: str
-    value: ast.expr
-    sure: bool
-
-
 def put_attributes(tree: ast.Module, config: ast.Call | None, scope: Scope, name: str, draft: LaunchDraft) -> None:
     """Take over what is assigned once, unconditionally, to an attribute of the configuration; else it is unknown."""
-    changes: dict[str, list[_Change]] = {}
-    for change in _changes(tree.body, _holders(tree, config), sure=True):
-        changes.setdefault(change.name, []).append(change)
+    holders, once = _holders(tree, config), set(_run_once(tree.body))
+    changes: dict[str, list[ast.Assign | ast.AugAssign]] = {}
+    for node in sorted(_assignments(tree), key=lambda node: node.lineno):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in holders:
+                changes.setdefault(target.attr, []).append(node)
     for key, given in changes.items():
         value = given[-1].value
-        origin = f"{name}:{value.lineno}:{value.col_offset + 1}"
-        found = evaluate(value, scope)
-        if len(given) > 1 or not given[0].sure:
+        origin, found = f"{name}:{value.lineno}:{value.col_offset + 1}", evaluate(value, scope)
+        if len(given) > 1 or given[0] not in once or isinstance(given[0], ast.AugAssign):
             draft.missing(key, origin, "set under a condition, or several times")
         elif found.why:
             draft.missing(key, origin, found.why)
@@ -230,32 +193,26 @@ def put_attributes(tree: ast.Module, config: ast.Call | None, scope: Scope, name
             draft.put(key, found.value, origin)
 
 
+def _assignments(tree: ast.Module) -> Iterator[ast.Assign | ast.AugAssign]:
+    return (node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AugAssign)))
+
+
+def _run_once(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        yield node
+        if isinstance(node, SURE):
+            yield from _run_once(node.body)
+
+
 def _holders(tree: ast.Module, config: ast.Call | None) -> set[str]:
     """Names that the configuration is assigned to: of its call, or of TRL's parser (all of the parser's)."""
     found: set[str] = set()
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-            continue
-        parsed = isinstance(node.value.func, ast.Attribute) and node.value.func.attr in PARSED
-        if node.value is config or parsed:
-            found |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    for node in _assignments(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            parsed = isinstance(node.value.func, ast.Attribute) and node.value.func.attr in PARSED
+            if node.value is config or parsed:
+                found |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
     return found
-
-
-def _changes(body: Iterable[ast.stmt], holders: Container[str], *, sure: bool) -> Iterator[_Change]:
-    for node in body:
-        if isinstance(node, (ast.Assign, ast.AugAssign)):
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(target, ast.Attribute) and _named(target.value) in holders:
-                    yield _Change(target.attr, node.value, sure and isinstance(node, ast.Assign))
-        inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt)]
-        inner += [stmt for handler in getattr(node, "handlers", ()) for stmt in handler.body]
-        if inner:
-            yield from _changes(inner, holders, sure=sure and isinstance(node, SURE))
-
-
-def _named(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 CONFIGS = ("GRPOConfig", "RLHFArguments", "TrainingArguments")
@@ -272,11 +229,7 @@ def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> b
         ValueError: it can't be read or is no Python.
     """
     name = draft.shown(path)
-    try:
-        text = read_text(path)
-    except (OSError, SourceError, ValueError) as error:
-        raise ValueError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
-    tree = _parse(text, name)
+    tree = _parse(draft.text_of(path), name)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
     draft.saw(name)
@@ -310,26 +263,26 @@ def _framework(tree: ast.Module) -> str | None:
 
 
 def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
+    """What each name is assigned; twice where it does not stay what it was first assigned."""
     found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    found.setdefault(target.id, []).append(node.value)
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)) and isinstance(node.target, ast.Name) and node.value:
-            found.setdefault(node.target.id, []).append(node.value)
-            if isinstance(node, ast.AugAssign):  # no longer what it was first assigned
-                found[node.target.id].append(node.value)
-        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name):
-            found.setdefault(node.target.id, []).extend([node.iter, node.iter])
-    return found
+        targets: list[ast.expr] = []
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values = [node.value] * (1 + isinstance(node, ast.AugAssign))
+        elif isinstance(node, ast.For):
+            targets, values = [node.target], [node.iter, node.iter]
+        for target in targets:
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, []).extend(value for value in values if value is not None)
+    return {name: values for name, values in found.items() if values}
 
 
 def _arguments(calls: Iterable[ast.Call], flags: Iterable[Flag]) -> Mapping[str, PythonValue]:
     """What ``args.NAME`` is: ``add_argument``'s default, then what the command line says."""
     found: dict[str, PythonValue] = {}
     for call in calls:
-        if called(call).endswith("add_argument") and call.args:
+        if dotted(call.func).endswith("add_argument") and call.args:
             name = evaluate(call.args[-1], Scope()).value
             given = {keyword.arg: keyword.value for keyword in call.keywords}
             if isinstance(name, str) and "default" in given:
@@ -345,7 +298,7 @@ def _arguments(calls: Iterable[ast.Call], flags: Iterable[Flag]) -> Mapping[str,
 
 
 def _is(call: ast.Call, names: Iterable[str]) -> bool:
-    return called(call).rsplit(".", 1)[-1] in names
+    return dotted(call.func).rsplit(".", 1)[-1] in names
 
 
 def _config(calls: list[ast.Call], name: str, draft: LaunchDraft) -> ast.Call | None:
@@ -377,14 +330,9 @@ def _put_config(call: ast.Call, scope: Scope, name: str, draft: LaunchDraft) -> 
 
 def _adapter(calls: list[ast.Call], scope: Scope, draft: LaunchDraft) -> None:
     """Whether an adapter is trained; open where a helper of the framework decides it from the command line."""
-    given = [
-        value for call in calls if _is(call, TRAINERS) for key, value in keywords(call, scope) if key == "peft_config"
-    ]
-    if any(_is(call, ADAPTERS) for call in calls) or any(called(call).endswith("get_peft_model") for call in calls):
+    trainers = [call for call in calls if _is(call, TRAINERS)]
+    given = [value for call in trainers for key, value in keywords(call, scope) if key == "peft_config"]
+    if any(_is(call, ADAPTERS) for call in calls):
         draft.peft = True
-    elif any(_is(call, TRAINERS) for call in calls) and all(_is_none(value) for value in given):
+    elif trainers and all(isinstance(value, ast.Constant) and value.value is None for value in given):
         draft.peft = False
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

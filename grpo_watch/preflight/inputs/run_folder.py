@@ -1,4 +1,4 @@
-"""Reads the launch of a run that exists: its arguments, a wandb or Hydra configuration, what it logged or saved."""
+"""Reads the launch of a run that exists: its arguments, a wandb or Hydra configuration, or what it logged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.configurations import kind_of, put_trainer, read_document
 from grpo_watch.preflight.inputs.draft import LaunchDraft
@@ -104,9 +103,6 @@ KNOWN_FILES = (
 )
 """Where runs keep the whole of their configuration, the most exact first."""
 
-DECISIVE = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "num_iterations")
-"""Settings that a folder without arguments may not know; to take their defaults would be a guess."""
-
 
 def read_run_folder(folder: Path, draft: LaunchDraft) -> None:
     """Read the configuration of an existing run into the draft; of several runs the one that was written last.
@@ -132,8 +128,6 @@ def read_run_folder(folder: Path, draft: LaunchDraft) -> None:
     elif run is not None and read_logged(run, draft):
         for place in places:
             _release(place, draft)
-    else:
-        _from_checkpoints(name, places, draft)
     if not draft.settings:
         script = next((file.name for file in sorted(folder.glob("*.sh"))), "")
         other = f"; name the launch script: {name}/{script}" if script else ""
@@ -194,26 +188,3 @@ def _release(place: Path, draft: LaunchDraft) -> None:
             draft.version, draft.version_origin = config.version, draft.shown(place / "README.md")
         if "adapter" in config.settings and draft.peft is None:
             draft.peft = config.settings["adapter"].value is True
-
-
-def _from_checkpoints(name: str, places: Sequence[Path], draft: LaunchDraft) -> None:
-    """What TRL leaves behind has no arguments; its model card and newest checkpoint say a little."""
-    for place in places:
-        _from_checkpoint(place, draft)
-    if not draft.settings:
-        return
-    for key in DECISIVE:
-        if key not in draft.settings:
-            draft.settings[key] = Setting(None, name)
-    draft.note(f"{name}: holds no arguments, only what checkpoints and the model card say")
-
-
-def _from_checkpoint(place: Path, draft: LaunchDraft) -> None:
-    _release(place, draft)
-    for config in sorted(read_run_config(place), key=lambda config: -config.precedence):
-        draft.framework = draft.framework or config.framework
-        for key, setting in config.settings.items():
-            if key == "world_size":
-                draft.world_size = setting
-            elif key != "adapter":
-                draft.put(key, setting.value, setting.origin)

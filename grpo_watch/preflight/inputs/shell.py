@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.errors import SourceError
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, compute, read_text
 from grpo_watch.preflight.inputs.program import inner_script
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT, Lexer, Word, piece_end
@@ -209,9 +208,8 @@ class Script:
             return
         try:
             text = read_text(self.folder / argument.text)
-        except (SourceError, OSError, ValueError) as error:
-            reason = str(getattr(error, "strerror", None) or error)
-            self.notes.append(f"{argument.origin}: source {argument.text} was not read: {reason}")
+        except ValueError as error:
+            self.notes.append(f"{argument.origin}: source {argument.text} was not read: {error}")
             return
         name, self.name, self._depth = self.name, argument.text, self._depth + 1
         yield from self.commands(text)
