@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne, not_
 from types import MappingProxyType
 
@@ -24,38 +23,20 @@ COMPARISONS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = 
 )
 
 
-@dataclass(frozen=True)
-class VersionRange:
-    """Clauses joined by commas, all of which must hold."""
+def in_range(affected: str, version: str) -> bool | None:
+    """Whether a version is in a range (clauses joined by commas, all of which must hold); None where that is not known.
 
-    text: str
-
-    @cached_property
-    def bounds(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Each clause as its comparison and release.
-
-        Raises:
-            ValueError: a clause is none, or names no plain release.
-        """
-        clauses = [clause.strip() for clause in self.text.split(",")]
-        found = [CLAUSE.fullmatch(clause) for clause in clauses]
-        if None in found:
-            raise ValueError(f"affected {self.text!r}: write a range of releases, e.g. '>=3.1,<3.12'")
-        return tuple((match[1], _numbers(match[2])) for match in found if match is not None)
-
-    def holds(self, version: str) -> bool | None:
-        """Whether a version is in the range; None where that is not known.
-
-        A pre-release of a bound (``3.12.0.dev0`` against ``<3.12``, as an installation from source reports itself) may
-        have the fix or not. So may a text that is no version, such as a commit.
-        """
-        parsed = VERSION.fullmatch(version.strip())
-        if parsed is None:
-            return None
-        release, early = _numbers(parsed[1]), bool(parsed[2])
-        if early and any(release == bound for _, bound in self.bounds):
-            return None
-        return all(COMPARISONS[operator](release, bound) for operator, bound in self.bounds)
+    A pre-release of a bound (``3.12.0.dev0`` against ``<3.12``, as an installation from source reports itself) may
+    have the fix or not. So may a text that is no version, such as a commit.
+    """
+    parsed = VERSION.fullmatch(version.strip())
+    if parsed is None:
+        return None
+    release, early = _numbers(parsed[1]), bool(parsed[2])
+    bounds = [(clause[1], _numbers(clause[2])) for clause in CLAUSE.finditer(affected)]
+    if early and any(release == bound for _, bound in bounds):
+        return None
+    return all(COMPARISONS[operator](release, bound) for operator, bound in bounds)
 
 
 @lru_cache(maxsize=1024)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
-from grpo_watch.advisories.condition import VersionRange, compile_settings
+from grpo_watch.advisories.condition import compile_settings
 from grpo_watch.engine.expression import RAW, Expression
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.errors import FilePlace, RuleError
 from grpo_watch.shipped_yaml import shipped_yaml
 
 FOLDER = Path(__file__).parent
-ID = re.compile(r"GW-20\d\d-\d{4}")
-THREAD = re.compile(r"[\w.-]+/[\w.-]+(?:#\d+|@[0-9a-f]{7,40})")
 CHECK = "known-bug"
 """The rule, and the check of preflight, that reports an advisory."""
+
+Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
+Thread = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+/[\w.-]+(?:#\d+|@[0-9a-f]{7,40})$")]
+Releases = Annotated[str, msgspec.Meta(pattern=r"^(?:(?:^|, *)(?:>=|<=|==|!=|>|<) *\d+(?:\.\d+)*)+$")]
 
 
 class Advisory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,40 +45,33 @@ class Advisory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         check: under which name preflight reports it.
     """
 
-    id: str
+    id: Annotated[str, msgspec.Meta(pattern=r"^GW-20\d\d-\d{4}$")]
     package: str
     frameworks: tuple[str, ...]
-    affected: str
-    fixed: str
+    affected: Releases
+    fixed: Text
     when: str
     severity: Severity
-    title: str
-    wrong: str
+    title: Text
+    wrong: Text
     shows: tuple[str, ...]
-    fix: str
-    threads: tuple[str, ...]
+    fix: Text
+    threads: Annotated[tuple[Thread, ...], msgspec.Meta(min_length=1)]
     defaults: Mapping[str, bool | int | float | str] = {}
     check: str = CHECK
+
+    def __post_init__(self) -> None:
+        """Refuse a condition that is none; raises ``RuleError``."""
+        _compiled(self.when)
 
     @property
     def condition(self) -> Expression:
         """The compiled condition."""
         return _compiled(self.when)
 
-    @property
-    def versions(self) -> VersionRange:
-        """The affected versions."""
-        return VersionRange(self.affected)
-
     def default(self, name: str) -> Scalar:
         """What a setting is where a launch does not give it; None where that is not known."""
         return self.defaults.get(name.removeprefix(RAW))
-
-
-class _PackageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    package: str
-    frameworks: tuple[str, ...]
-    advisories: list[dict[str, Any]]
 
 
 @lru_cache(maxsize=1)
@@ -100,42 +94,18 @@ def packages() -> frozenset[str]:
     return frozenset(advisory.package for advisory in advisories())
 
 
-def read_file(path: Path) -> Iterator[Advisory]:
+def read_file(path: Path) -> list[Advisory]:
     """The advisories of one package.
 
     Raises:
-        RuleError: a part is missing, is not known or is malformed; with the file and the advisory's id.
+        RuleError: a part is missing, is not known or is malformed; with the file and the place in it.
     """
+    raw = shipped_yaml(path)
+    whole = [{"package": raw["package"], "frameworks": raw["frameworks"], **entry} for entry in raw["advisories"]]
     try:
-        held = msgspec.convert(shipped_yaml(path), _PackageFile)
+        return msgspec.convert(whole, list[Advisory])
     except msgspec.ValidationError as error:
         raise RuleError(str(error), FilePlace(path.name, 1)) from None
-    for entry in held.advisories:
-        place = FilePlace(f"{path.name}: {entry.get('id')}", 1)
-        try:
-            advisory = msgspec.convert({"package": held.package, "frameworks": held.frameworks, **entry}, Advisory)
-            _check(advisory)
-        except (msgspec.ValidationError, ValueError) as error:
-            raise RuleError(str(error), place) from None
-        yield advisory
-
-
-def _check(advisory: Advisory) -> None:
-    """Refuse what the types don't.
-
-    Raises:
-        ValueError: a part is empty or malformed.
-    """
-    if not ID.fullmatch(advisory.id):
-        raise ValueError("id is not GW-YYYY-NNNN")
-    for name in ("title", "wrong", "fix", "fixed"):
-        if not str(getattr(advisory, name)).strip():
-            raise ValueError(f"{name} is empty")
-    if not advisory.threads or not all(map(THREAD.fullmatch, advisory.threads)):
-        raise ValueError("threads are owner/repository#number or @commit")
-    if not advisory.versions.bounds:
-        raise ValueError("affected is empty")
-    _compiled(advisory.when)
 
 
 @lru_cache(maxsize=512)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from grpo_watch.advisories.condition import in_range
 from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.engine.expression import RAW
 from grpo_watch.engine.known_bug import KnownBug
@@ -86,7 +87,7 @@ def judge_by(advisory: Advisory, setup: Setup) -> Match | None:
         return None
     found = setup.settings.get(f"{VERSION_OF}{advisory.package}")
     version = None if found is None else str(found.value)
-    affected = None if version is None else advisory.versions.holds(version)
+    affected = None if version is None else in_range(advisory.affected, version)
     if affected is False:
         return None
     met = advisory.condition.evaluate(lambda name: _value(advisory, setup, name))

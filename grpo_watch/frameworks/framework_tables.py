@@ -80,7 +80,8 @@ def produced_by(name: str) -> frozenset[str] | None:
         return None
     spread = {"reward_group_std", "reward_batch_std"} if framework.spread_key else set()
     held_out = {"eval_score"} if framework.eval_prefixes else set()
-    named = {rule.metric for rule in framework.rules if rule.metric is not None}
+    rules = (*framework.exact.values(), *framework.patterns)
+    named = {rule.metric for _, rule in rules if rule.metric is not None}
     return frozenset(named | spread | held_out | framework.printed)
 
 

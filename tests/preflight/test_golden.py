@@ -122,43 +122,6 @@ def test_the_old_and_the_new_rounding_differ_by_one() -> None:
     assert list(totals.values()) == [3532, 441, 3533, 442, 3532, 441]
 
 
-OTHER = "versions round the end of an epoch differently: with "
-
-
-@pytest.mark.parametrize(
-    ("framework", "version", "rows", "settings", "notes"),
-    [
-        # 3532.5 steps: dropped today, 3533 where it is counted and rounded up, 3532 where it is rounded down
-        (
-            "ms-swift", "4.6.0", 7136, {"split_dataset_ratio": 0.01, "per_device_eval_batch_size": 8},
-            ["ms-swift 3.1 to 3.5 on transformers from 4.52 on the total is 3,533"],
-        ),
-        ("trl", "0.20.0", 7065, {}, ["TRL 0.15 to 0.19 on transformers from 4.52 on the total is 3,533"]),
-        (
-            "trl", "0.19.1", 7065, {},
-            [
-                "TRL from 0.20 on the total is 3,532",
-                "TRL 0.15 to 0.19 on transformers before 4.52 the total is 3,532",
-            ],
-        ),
-        # 7064 = 2 x 3532: nothing is left over
-        ("trl", "0.20.0", 7064, {}, []),
-        ("trl", "0.20.0", 7065, {"max_steps": 5}, []),
-        ("trl", "0.14.0", 7065, {}, []),
-    ],
-)  # fmt: skip
-def test_versions_that_round_otherwise_are_named(
-    framework: str, version: str, rows: int, settings: dict[str, float], notes: list[str]
-) -> None:
-    found = predicted(
-        launch(
-            framework, version, 2, rows, num_train_epochs=1, num_generations=8, gradient_accumulation_steps=8,
-            per_device_train_batch_size=1, **settings,
-        )
-    )  # fmt: skip
-    assert [note.removeprefix(OTHER) for note in found.notes if note.startswith(OTHER)] == notes
-
-
 def test_trl_0_14_counts_prompts() -> None:
     """100 prompts, 1 per device and 8 accumulated by default: floor(100 / 8) = 12 steps of 8 prompts."""
     found = predicted(launch("trl", "0.14.0", 1, 100, num_train_epochs=1))
