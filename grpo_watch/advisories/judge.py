@@ -95,11 +95,12 @@ def judge_by(advisory: Advisory, setup: Setup) -> Match | None:
         return None
     needs = () if met else tuple(name for name in advisory.condition.names if _value(advisory, setup, name) is None)
     known = [(name, setup.settings[name]) for name in advisory.condition.names if name in setup.settings]
+    values = ((name, str(each.value).lower() if isinstance(each.value, bool) else each.value) for name, each in known)
     return Match(
         advisory,
         version if affected else None,
         found.origin if found is not None and affected else "",
-        tuple(f"{name.removeprefix(RAW)} {_shown(setting.value)}" for name, setting in known),
+        tuple(f"{name.removeprefix(RAW)} {value}" for name, value in values),
         next((setting.origin for _, setting in known), ""),
         needs,
     )
@@ -110,10 +111,6 @@ def _value(advisory: Advisory, setup: Setup, name: str) -> Scalar:
         return setup.settings[name].value
     default = advisory.default(name) if setup.complete else None
     return False if default is None and setup.complete and name not in NEVER_OFF else default
-
-
-def _shown(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class AdvisoryLedger:

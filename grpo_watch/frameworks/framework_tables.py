@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from grpo_watch import frameworks as package
-from grpo_watch.frameworks.framework import Framework, KeyRule, Signature
+from grpo_watch.frameworks.framework import Framework, KeyRule
 from grpo_watch.shipped_yaml import shipped_yaml
 
 
@@ -97,14 +97,14 @@ def _framework(document: Mapping[str, Any], base: Mapping[str, Any]) -> Framewor
     whole = {**{name: base[name] for name in INHERITED & base.keys()}, **document}
     rules = [*_rules(document), *_rules(base)]
     rules += [flat for rule in rules if (flat := _flat_rule(rule)) != rule]
-    signatures = [msgspec.convert(each, Signature) for each in document["recognise"]]
-    signatures += [spelled for each in signatures if (spelled := _flat_signature(each)) != each]
+    signatures = [{name: [*keys] for name, keys in each.items()} for each in document["recognise"]]
+    spelled = ({name: [*map(flat_name, keys)] for name, keys in each.items()} for each in signatures)
     settings = {**document.get("settings", {}), **base.get("settings", {})}
     return msgspec.convert(
         {
             **{name: value for name, value in whole.items() if name not in {"metrics", "bookkeeping"}},
             "rules": rules,
-            "recognise": signatures,
+            "recognise": [*signatures, *(each for each in spelled if each not in signatures)],
             "eval_prefixes": [*dict.fromkeys([*whole["eval_prefixes"], *map(flat_name, whole["eval_prefixes"])])],
             "settings": {key: {"means": each} if isinstance(each, str) else each for key, each in settings.items()},
             "marks": [{"framework": document["framework"], **each} for each in document.get("marks", ())],
@@ -138,7 +138,3 @@ def _flat_rule(rule: KeyRule) -> KeyRule:
         return rule
     others = {name: getattr(rule, name) for name in ("convert", "beside", "unless")}
     return msgspec.structs.replace(rule, **flat, **{name: key and flat_name(key) for name, key in others.items()})
-
-
-def _flat_signature(signature: Signature) -> Signature:
-    return Signature(has=frozenset(map(flat_name, signature.has)), lacks=frozenset(map(flat_name, signature.lacks)))

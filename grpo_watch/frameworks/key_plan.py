@@ -15,9 +15,8 @@ from grpo_watch.frameworks.framework import KeyRule
 from grpo_watch.frameworks.guessing import REWARD, SPREAD, guess, only_reward
 
 if TYPE_CHECKING:
-    from grpo_watch.frameworks.framework import Framework
-if TYPE_CHECKING:
     from grpo_watch.engine.records import CompletionSummary
+    from grpo_watch.frameworks.framework import Framework
 
 EVAL_SCORE = "eval_score"
 ADVANTAGE = "advantage"
@@ -119,10 +118,6 @@ def stripped(key: str, prefixes: Sequence[str]) -> str | None:
     return None
 
 
-def _any(_: str) -> bool:
-    return True
-
-
 def train_keys(keys: Sequence[str], framework: Framework) -> frozenset[str]:
     """The keys of the train stream, prefixes stripped."""
     evals = framework.eval_prefixes
@@ -155,7 +150,7 @@ def compile_plan(
     framework: Framework,
     switched_on: Collection[str] = (),
     columns: Mapping[str, str] = MappingProxyType({}),
-    admits: Callable[[str], bool] = _any,
+    admits: Callable[[str], bool] = lambda _: True,
 ) -> KeyPlan:
     """The plan for rows with exactly these keys.
 
@@ -165,49 +160,71 @@ def compile_plan(
     stream = stream or stream_of(keys, framework)
     chosen: dict[str, tuple[int, str, KeyRule]] = {}
     unknown: list[str] = []
-    spread_key = None
+    spread_key = rate_key = None
     own_validation = framework.validation == "own names" and stream is Stream.EVAL
     names = [_own_name(key, stream, framework) for key in keys]
     for key, name in zip(keys, names, strict=True):
-        found = framework.find(name) if name is not None else None
-        own = (
-            columns.get(key)
-            or columns.get(name or "")
-            or (name if found is None and name in METRICS.keys() - LABELLED else None)
-        )
-        if own is not None and name is not None:
+        if name is None:
+            continue
+        found = framework.find(name)
+        plain = name if found is None and name in METRICS.keys() - LABELLED else None
+        if (own := columns.get(key) or columns.get(name) or plain) is not None:
             chosen[own] = (-1, key, PLAIN)
         elif name == framework.spread_key:
             spread_key = key
         elif found is None:
-            unknown += [key] if name is not None and not own_validation else []
+            unknown += [] if own_validation else [key]
         elif found[1].metric is not None and found[1].holds(names, switched_on):
             rank, rule, label = found
             if rule.metric in LABELLED and label and not admits(label):
                 unknown.append(key)
                 continue
-            metric = labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
+            metric = _metric(rule, label)
             if metric not in chosen or rank < chosen[metric][0]:
                 chosen[metric] = (rank, key, rule)
+    raw = {metric: key for metric, (_, key, _) in chosen.items()}
     early = framework.learning_rate == "next" or not framework.next_rate_beside.isdisjoint(names)
-    plan = _plan(stream, chosen, next_rate=early, spread_key=spread_key, unknown=tuple(unknown))
-    plan = replace(plan, scores=scores_of(keys))
-    return plan if stream is Stream.EVAL else replace(plan, guesses=_guesses(plan, keys, columns, admits))
+    if early and stream is Stream.TRAIN and "learning_rate" in chosen:
+        rate_key = chosen.pop("learning_rate")[1]
+    labels = [split_label(metric)[1] or "" for metric in chosen if metric.startswith("reward_function_mean[")]
+    taken = {*chosen, *(["learning_rate"] if rate_key else []), *([SPREAD] if spread_key else [])}
+    return KeyPlan(
+        stream=stream,
+        metrics=tuple(chosen),
+        pick=_picker(tuple(key for _, key, _ in chosen.values())),
+        converted=tuple((metric, rule.convert) for metric, (_, _, rule) in chosen.items() if rule.convert),
+        spread_key=spread_key,
+        rate_key=rate_key,
+        functions=len(labels),
+        function=(_of("mean", labels[0]), _of("std", labels[0])) if len(labels) == 1 else None,
+        unknown=tuple(unknown),
+        off_at_zero=tuple(metric for metric, (_, _, rule) in chosen.items() if rule.zero == "absent"),
+        guesses=() if stream is Stream.EVAL else _guesses(taken, keys, unknown, columns, admits),
+        keys=raw,
+        scores=scores_of(keys),
+    )
+
+
+def _metric(rule: KeyRule, label: str | None) -> str:
+    return labelled(rule.metric or "", label) if rule.metric in LABELLED and label else rule.metric or ""
 
 
 def _guesses(
-    plan: KeyPlan, keys: Sequence[str], columns: Mapping[str, str], admits: Callable[[str], bool]
+    taken: Collection[str],
+    keys: Sequence[str],
+    unknown: Sequence[str],
+    columns: Mapping[str, str],
+    admits: Callable[[str], bool],
 ) -> tuple[tuple[str, str], ...]:
     """The metrics that unknown keys seem to be, where no key of the row is known to be it; the first of several."""
-    held = {*plan.metrics, *(["learning_rate"] if plan.rate_key else []), *([SPREAD] if plan.spread_key else [])}
     found: dict[str, str] = {}
-    for key in (key for key in keys if key in plan.unknown and key not in columns):
+    for key in (key for key in unknown if key not in columns):
         metric = guess(key)
         label = split_label(metric)[1] if metric is not None else None
-        if metric is not None and metric not in held and (label is None or admits(label)):
+        if metric is not None and metric not in taken and (label is None or admits(label)):
             found.setdefault(metric, key)
-    if columns.keys().isdisjoint(plan.unknown) and REWARD not in held and REWARD not in found:
-        only = only_reward(plan.unknown, keys)
+    if columns.keys().isdisjoint(unknown) and REWARD not in taken and REWARD not in found:
+        only = only_reward(unknown, keys)
         if only is not None:
             found[REWARD] = only
     return tuple((key, metric) for metric, key in found.items())
@@ -218,34 +235,6 @@ def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
     if (name := stripped(key, framework.eval_prefixes)) is not None:
         return name if stream is Stream.EVAL else None
     return stripped(key, framework.strip_prefixes) or key
-
-
-def _plan(
-    stream: Stream,
-    chosen: Mapping[str, tuple[int, str, KeyRule]],
-    *,
-    next_rate: bool,
-    spread_key: str | None,
-    unknown: tuple[str, ...],
-) -> KeyPlan:
-    early = next_rate and stream is Stream.TRAIN
-    rate_key = chosen["learning_rate"][1] if early and "learning_rate" in chosen else None
-    metrics = tuple(metric for metric in chosen if metric != "learning_rate" or rate_key is None)
-    picked = tuple(chosen[metric][1] for metric in metrics)
-    labels = [split_label(metric)[1] or "" for metric in metrics if metric.startswith("reward_function_mean[")]
-    return KeyPlan(
-        stream=stream,
-        metrics=metrics,
-        pick=_picker(picked),
-        converted=tuple((metric, how) for metric in metrics if (how := chosen[metric][2].convert)),
-        spread_key=spread_key,
-        rate_key=rate_key,
-        functions=len(labels),
-        function=(_of("mean", labels[0]), _of("std", labels[0])) if len(labels) == 1 else None,
-        unknown=unknown,
-        off_at_zero=tuple(metric for metric in metrics if chosen[metric][2].zero == "absent"),
-        keys={metric: key for metric, (_, key, _) in chosen.items()},
-    )
 
 
 def _of(statistic: str, function: str) -> str:

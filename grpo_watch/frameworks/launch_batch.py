@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from grpo_watch.detectors.shared.batch_plan import BatchPlan, StepFormula, style_of
 from grpo_watch.frameworks.framework_tables import contributions
-from grpo_watch.frameworks.launch_rules import OwnArithmetic, Refusal, RefusalKind, RefusalStage
+from grpo_watch.frameworks.launch_rules import OwnArithmetic, Refusal, RefusalKind, RefusalStage, unusable
 from grpo_watch.frameworks.launches import LaunchSettings, at_least, launch_facts
 
 BATCH_SETTINGS = (
@@ -48,7 +48,6 @@ class OnTrainer:
         evaluates: whether the run evaluates while it trains.
         training_rows: what is left of the dataset's rows once rows for evaluation are split off.
         lacking: lines for its own settings that can't be judged.
-        patched: the batch that it really trains with.
     """
 
     refusals: Callable[[LaunchBatch], Iterator[Refusal]]
@@ -56,7 +55,6 @@ class OnTrainer:
     evaluates: Callable[[LaunchSettings], bool] = evaluates_by_strategy
     training_rows: Callable[[LaunchSettings, int], int] = lambda _, rows: rows
     lacking: Callable[[LaunchSettings], Iterator[str]] = lambda _: iter(())
-    patched: Callable[[LaunchBatch], LaunchBatch] = lambda batch: batch
 
 
 LaunchRules: TypeAlias = OwnArithmetic | OnTrainer
@@ -132,7 +130,7 @@ def lacking(settings: LaunchSettings) -> tuple[str, ...]:
     for name in (*BATCH_SETTINGS, "num_iterations"):
         given = settings.given(name)
         if given is not None and (settings.whole(name) or 0) < 1:
-            lines.append(_unusable(settings, name, "not a positive whole number"))
+            lines.append(unusable(settings, name, "not a positive whole number"))
     if settings.flag("auto_find_batch_size"):
         where = settings.where("auto_find_batch_size")
         lines.append(f"auto_find_batch_size changes the per-device batch when memory runs out ({where})")
@@ -142,13 +140,13 @@ def lacking(settings: LaunchSettings) -> tuple[str, ...]:
 def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
     """What is missing before steps can be counted, one line each; nothing where max_steps is set."""
     if settings.unreadable("max_steps"):
-        return (_unusable(settings, "max_steps"),)
+        return (unusable(settings, "max_steps"),)
     if (settings.whole("max_steps") or 0) > 0:
         return ()
-    lines = [_unusable(settings, name) for name in COUNTING if settings.unreadable(name)]
+    lines = [unusable(settings, name) for name in COUNTING if settings.unreadable(name)]
     epochs = settings.number("num_train_epochs")
     if epochs is not None and not 0 < epochs < math.inf:
-        lines.append(_unusable(settings, "num_train_epochs", "not more than 0"))
+        lines.append(unusable(settings, "num_train_epochs", "not more than 0"))
     if settings.flag("streaming"):
         lines.append(f"a dataset that is streamed has no length: set max_steps ({settings.where('streaming')})")
     return tuple(lines)
@@ -156,16 +154,7 @@ def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
 
 def unevaluated(settings: LaunchSettings) -> tuple[str, ...]:
     """What could not be read of the evaluation, one line each."""
-    return tuple(_unusable(settings, name) for name in EVALUATION if settings.unreadable(name))
-
-
-def _unusable(settings: LaunchSettings, name: str, wanted: str = "") -> str:
-    value = settings.value(name)
-    number = settings.number(name)
-    what = (
-        "could not be read" if value is None else f"is {number:g}, {wanted}" if number is not None else "is no number"
-    )
-    return f"{settings.own_name(name)} {what} ({settings.where(name)})"
+    return tuple(unusable(settings, name) for name in EVALUATION if settings.unreadable(name))
 
 
 def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
@@ -174,6 +163,8 @@ def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
     if not isinstance(rules, OnTrainer) or lacking(settings) or not settings.world_size:
         return None
     per_device, rows = settings.whole("per_device_train_batch_size") or 1, settings.dataset_size
+    filled = max(1, math.ceil(ACCUMULATED / per_device / settings.world_size))
+    epochs = settings.number("num_train_epochs")
     batch = LaunchBatch(
         rules=rules,
         framework=settings.framework,
@@ -181,12 +172,12 @@ def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
         style=_style(settings),
         world_size=settings.world_size,
         per_device=per_device,
-        accumulation=_accumulation(settings, per_device, settings.world_size),
+        accumulation=settings.whole("gradient_accumulation_steps") or filled,  # not DeepSpeed's own number
         group=settings.whole("num_generations") or 1,
         steps_per_generation=settings.whole("steps_per_generation"),
         generation_batch_size=settings.whole("generation_batch_size"),
         iterations=max(settings.whole("num_iterations") or 1, 1),
-        epochs=_epochs(settings),
+        epochs=1.0 if epochs is None else epochs,
         max_steps=total if (total := settings.whole("max_steps") or 0) > 0 else None,
         prompts=None if rows is None or uncounted(settings) else rules.training_rows(settings, rows),
         evaluates=rules.evaluates(settings) and not unevaluated(settings),
@@ -194,7 +185,9 @@ def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
         eval_group=settings.whole("num_generations_eval"),
         ungiven_group=settings.whole("num_generations") if settings.given("num_generations") is None else None,
     )
-    return rules.patched(batch)
+    if not settings.facts.replaces_batch or batch.global_batch * batch.accumulation % batch.group == 0:
+        return batch
+    return replace(batch, per_device=batch.group, configured_per_device=batch.per_device)
 
 
 def _style(settings: LaunchSettings) -> StepFormula:
@@ -202,17 +195,6 @@ def _style(settings: LaunchSettings) -> StepFormula:
     transformers = None if given is None or given.value is None else str(given.value)
     style = style_of(settings.framework, settings.version, transformers)
     return replace(style, drop_last=style.drop_last or settings.flag("dataloader_drop_last"))
-
-
-def _epochs(settings: LaunchSettings) -> float:
-    epochs = settings.number("num_train_epochs")
-    return 1.0 if epochs is None else epochs
-
-
-def _accumulation(settings: LaunchSettings, per_device: int, world_size: int) -> int:
-    """``gradient_accumulation_steps``; DeepSpeed's own number does not change it."""
-    given = settings.whole("gradient_accumulation_steps")
-    return given or max(1, math.ceil(ACCUMULATED / per_device / world_size))
 
 
 def refusals(batch: LaunchBatch) -> tuple[Refusal, ...]:

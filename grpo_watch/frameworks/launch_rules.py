@@ -163,16 +163,21 @@ def prompt_batches(  # noqa: PLR0913, PLR0917  what such a framework counts by
     )
 
 
+def unusable(settings: LaunchSettings, name: str, wanted: str = "") -> str:
+    """A line for a setting whose value could not be read, or is not what is wanted."""
+    value, number = settings.value(name), settings.number(name)
+    what = "could not be read" if value is None else "is no number" if number is None else f"is {number:g}, {wanted}"
+    return f"{settings.own_name(name)} {what} ({settings.where(name)})"
+
+
 def _unread(settings: LaunchSettings, counts: Sequence[str], others: Sequence[str] = ()) -> Iterator[str]:
     """One line for each setting that was given and can't be used."""
     for name in (*counts, *others):
         given = settings.given(name)
         if given is None:
             continue
-        if given.value is None:
-            yield f"{settings.own_name(name)} could not be read ({given.origin})"
-        elif name in counts and (settings.whole(name) or 0) < 1:
-            yield f"{settings.own_name(name)} is {given.value}, not a positive whole number ({given.origin})"
+        if given.value is None or (name in counts and (settings.whole(name) or 0) < 1):
+            yield unusable(settings, name, "not a positive whole number")
 
 
 def devices(settings: LaunchSettings, each: str, nodes: str) -> int | None:

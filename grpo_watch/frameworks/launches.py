@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -65,6 +66,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         trains_adapter: whether it trains an adapter unless a setting says otherwise.
         loads_dtype_of_arguments, loads_models_dtype: whether weights have the type that the model's arguments name, and
             else the model's own.
+        replaces_batch: whether a per-device batch that does not hold whole groups becomes one of a whole group.
         whole_batch_dumped_since: a version.
         needs_no_group: settings with which a group of one has something to learn from.
         common: its name for a setting that all frameworks have; empty where none is known.
@@ -97,6 +99,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     trains_adapter: bool = False
     loads_dtype_of_arguments: bool = False
     loads_models_dtype: bool = False
+    replaces_batch: bool = False
     whole_batch_dumped_since: str | None = None
     needs_no_group: tuple[str, ...] = ()
     common: Mapping[str, str] = {}
@@ -144,13 +147,13 @@ def launch_facts() -> Mapping[str, LaunchFacts]:
     for folder in folders():
         if (path := folder / "launch.yaml").is_file():
             raw |= shipped_yaml(path)
-    found = [msgspec.convert({"name": name, **_extended(own, raw)}, LaunchFacts) for name, own in raw.items()]
+    found = []
+    for name, own in raw.items():
+        base = raw.get(own.get("extends", ""), {})
+        defaults = {**base.get("defaults", {}), **own.get("defaults", {})}
+        whole = {"name": name, **base, "program": {}, **own, "defaults": defaults}
+        found.append(msgspec.convert(whole, LaunchFacts))
     return MappingProxyType({facts.name: facts for facts in sorted(found, key=lambda facts: (facts.rank, facts.name))})
-
-
-def _extended(own: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    base = raw.get(own.get("extends", ""), {})
-    return {**base, "program": {}, **own, "defaults": {**base.get("defaults", {}), **own.get("defaults", {})}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +244,10 @@ class LaunchSettings:
         """The value as a whole number."""
         number = self.number(name)
         return None if number is None or number != number // 1 else int(number)
+
+    def product(self, *names: str) -> int:
+        """The product of whole numbers; one that is not known counts as 1."""
+        return prod(self.whole(name) or 1 for name in names)
 
     def flag(self, name: str) -> bool:
         """Whether the setting is on: true, or a word for it."""

@@ -119,7 +119,8 @@ def flat(row: Mapping[str, Any], deepest: int = DEEPEST) -> Mapping[str, Any]:
     """The row with what lies in mappings inside it, as ``metrics/reward`` or ``critic/score/mean``."""
     if not any(type(value) is dict for value in row.values()):
         return row
-    row = {key: value["value"] if _is_value(value) else value for key, value in row.items()}
+    alone = ["value"]
+    row = {key: v["value"] if isinstance(v, dict) and [*v] == alone else v for key, v in row.items()}
     found = {key: value for key, value in row.items() if type(value) is not dict}
     inner = [(key, value) for key, value in row.items() if type(value) is dict]
     if len(inner) == 1 and inner[0][0] in WRAPPERS and inner[0][1].keys().isdisjoint(found.keys() - STEP_KEYS):
@@ -129,10 +130,6 @@ def flat(row: Mapping[str, Any], deepest: int = DEEPEST) -> Mapping[str, Any]:
             inside = flat(value, deepest - 1) if deepest > 1 else value
             found.update({f"{outer}/{key}": inner for key, inner in inside.items() if f"{outer}/{key}" not in found})
     return found
-
-
-def _is_value(value: object) -> bool:
-    return isinstance(value, dict) and [*value] == ["value"]
 
 
 def stream(keys: Iterable[str]) -> Stream | None:

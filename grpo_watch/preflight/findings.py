@@ -115,10 +115,6 @@ def _problem(problem: LaunchProblem) -> dict[str, Any]:
 
 def _prediction(prediction: Prediction) -> dict[str, Any]:
     found = {**asdict(prediction), "notes": list(prediction.notes)}
-    found["prompts_per_step"] = _counted(prediction.prompts_per_step)
+    prompts = prediction.prompts_per_step  # a step that learns from part of a group keeps the fraction
+    found["prompts_per_step"] = int(prompts) if prompts is not None and prompts == int(prompts) else prompts
     return {name: value for name, value in found.items() if name not in OPTIONAL or value not in (None, [])}
-
-
-def _counted(number: float | None) -> float | None:
-    """A whole number without a fraction; a step that learns from part of a group keeps it."""
-    return int(number) if number is not None and number == int(number) else number

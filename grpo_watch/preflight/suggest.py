@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, product
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -113,13 +114,13 @@ def _accepted(batch: LaunchBatch, options: Mapping[str, tuple[int | None, ...]],
 def _products(
     batch: LaunchBatch, fields: tuple[str, ...], options: Mapping[str, tuple[int | None, ...]]
 ) -> Iterator[tuple[int | None, ...]]:
-    """Every combination in which each field really changes."""
-    most = TRIED[len(fields)]
-    return product(*(_nearest(getattr(batch, field), options[field])[:most] for field in fields))
-
-
-def _nearest(old: int | None, values: tuple[int | None, ...]) -> list[int | None]:
-    return sorted((value for value in values if value != old), key=lambda value: _apart(old, value))
+    """Every combination of near values in which each field really changes."""
+    near: list[list[int | None]] = []
+    for field in fields:
+        old = getattr(batch, field)
+        changed = (value for value in options[field] if value != old)
+        near.append(sorted(changed, key=partial(_apart, old))[: TRIED[len(fields)]])
+    return product(*near)
 
 
 def _distance(batch: LaunchBatch, changed: LaunchBatch, fields: tuple[str, ...]) -> tuple[float, ...]:

@@ -53,9 +53,9 @@ def _headline(launch: Launch, assessment: Assessment) -> Text:
     line = Text(word, style=style)
     line.append(f"  {visible(launch.text)}", style="bold")
     facts = [_framework(assessment)]
-    for setting, unit in ((launch.world_size, "process"), (launch.dataset_size, "row")):
+    for setting, one, many in ((launch.world_size, "process", "processes"), (launch.dataset_size, "row", "rows")):
         if setting is not None and isinstance(setting.value, int):
-            facts.append(f"{setting.value:,} {unit}{_plural(unit, setting.value)}")
+            facts.append(f"{setting.value:,} {one if setting.value == 1 else many}")
     line.append("  " + " · ".join(facts), style="dim")
     return line
 
@@ -70,10 +70,6 @@ def _framework(assessment: Assessment) -> str:
     if not name or not origin or origin.startswith("--"):
         return name or "unknown framework"
     return f"{name} ({visible(origin.removeprefix(f'{assessment.framework} '))})"
-
-
-def _plural(unit: str, count: int) -> str:
-    return "" if count == 1 else "es" if unit.endswith("s") else "s"
 
 
 def _problem(problem: LaunchProblem) -> Iterator[tuple[Text, int]]:

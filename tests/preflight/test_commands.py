@@ -10,7 +10,7 @@ import pytest
 
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import UsageError
-from grpo_watch.frameworks.launches import Launch
+from grpo_watch.frameworks.launches import Launch, LaunchSettings
 from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
 
 LAUNCHES = Path(__file__).parent / "launches"
@@ -185,10 +185,7 @@ def test_deepspeed_auto_comes_from_the_trainer() -> None:
 
 def test_ms_swift_names_deepspeed_by_stage() -> None:
     found = launch("swift rlhf --rlhf_type grpo --deepspeed zero3_offload --train_type full")
-    assert values(found.deepspeed) == {
-        "zero_optimization.stage": 3,
-        "zero_optimization.offload_optimizer.device": "cpu",
-    }
+    assert LaunchSettings(found).zero() == (Setting(3, "command line"), Setting("cpu", "command line"))
     assert found.peft is False
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import UsageError
-from grpo_watch.frameworks.launches import Launch
+from grpo_watch.frameworks.launches import Launch, LaunchSettings
 from grpo_watch.preflight.inputs.load_launch import GivenOptions, read_launch
 from tests.preflight.launches import hide_installed
 from tests.support.bundles import unpack
@@ -59,7 +59,7 @@ def test_a_script_for_ms_swift() -> None:
     }
     assert found.settings["num_generations"].origin == "swift.sh:19"
     assert found.settings["per_device_train_batch_size"].origin == "swift.sh:37"
-    assert values(found.deepspeed) == {"zero_optimization.stage": 2}
+    assert LaunchSettings(found).zero() == (Setting(2, "swift.sh:45"), None)
     assert found.peft is True
     assert found.unresolved == (
         "swift.sh:41: learning_rate is $RATE, which is set under a condition only",
@@ -226,16 +226,11 @@ def test_a_run_folder_of_ms_swift(tmp_path: Path) -> None:
     assert found.peft is False
 
 
-def test_a_run_folder_of_trl_does_not_know_its_arguments(tmp_path: Path) -> None:
-    """Its trainer state names the batch and the steps; that is not the group, whose default would be a guess."""
+def test_checkpoints_alone_are_no_arguments(tmp_path: Path) -> None:
+    """Their trainer state names the batch and the steps; that is not the group, whose default would be a guess."""
     folder = unpack("trl-1.16.0-04-healthy-lora", tmp_path)
-    found = read(str(folder / "output"))
-    assert (found.framework, found.version) == ("trl", "1.16.0")
-    assert found.settings["max_steps"].value == 100
-    assert found.settings["num_generations"].value is None
-    assert found.unresolved == (
-        f"{folder / 'output'}: holds no arguments, only what checkpoints and the model card say",
-    )
+    with pytest.raises(UsageError, match="contains no run configuration"):
+        read(str(folder / "output"))
 
 
 def test_a_run_folder_without_a_configuration(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ class MegatronLines(LineReader):
         if found is None:
             return ()
         text = line[found.end() - len("consumed samples: ") :][:LONGEST].decode("utf-8", "replace")
-        pairs = dict(_pair(part) for part in text.split("|") if ":" in part)
+        parts = (part.rpartition(":") for part in text.split("|") if ":" in part)
+        pairs = {key.strip(): value.strip() for key, _, value in parts}
         values = {key: value for key, raw in pairs.items() if (value := number(raw)) is not None}
         if (passed := duration(pairs.get("elapsed time"))) is not None:
             values["elapsed_seconds"] = passed
@@ -36,8 +37,3 @@ class MegatronLines(LineReader):
 
 
 READER = MegatronLines
-
-
-def _pair(part: str) -> tuple[str, str]:
-    key, _, value = part.rpartition(":")
-    return key.strip(), value.strip()

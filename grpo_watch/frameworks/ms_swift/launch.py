@@ -38,7 +38,7 @@ def _unknown(settings: LaunchSettings) -> Iterator[str]:
 
 def _generation(settings: LaunchSettings) -> tuple[int, int]:
     """Completions and optimizer steps per generation."""
-    each = settings.whole("global_batch_size") or 1
+    each = settings.product("global_batch_size")
     size = settings.whole("generation_batch_size")
     steps = settings.whole("steps_per_generation") or (size // each if size else 1)
     return size or each * steps, steps
@@ -48,14 +48,14 @@ def _copies(settings: LaunchSettings) -> int | None:
     """Copies of the model that share the batch; None where the number of processes is unknown."""
     split = 1
     for name in SPLIT:
-        split *= settings.whole(name) or 1
+        split *= settings.product(name)
     world = settings.world_size
     return None if world is None else world // split
 
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
     """Every rule that the settings break, in ms-swift's order."""
-    each, group = settings.whole("global_batch_size") or 1, settings.whole("num_generations") or 1
+    each, group = settings.product("global_batch_size"), settings.product("num_generations")
     size, steps = settings.whole("generation_batch_size"), settings.whole("steps_per_generation")
     both = ("generation_batch_size", "steps_per_generation", "global_batch_size")
     if size and steps:
@@ -79,7 +79,7 @@ def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 def _spread(settings: LaunchSettings, prompts: int) -> Iterator[BrokenConstraint]:
     """The prompts of one generation have to spread over the model's copies in whole micro-batches."""
-    copies, micro = _copies(settings), settings.whole("micro_batch_size") or 1
+    copies, micro = _copies(settings), settings.product("micro_batch_size")
     names = ("global_batch_size", "num_generations", "micro_batch_size")
     if not copies:
         return
@@ -98,10 +98,13 @@ def _run(settings: LaunchSettings) -> Prediction | None:
     copies = _copies(settings)
     if not copies:
         return None
-    each, group = settings.whole("global_batch_size") or 1, settings.whole("num_generations") or 1
+    each, group = settings.product("global_batch_size"), settings.product("num_generations")
     size, steps = _generation(settings)
-    rows, epochs = _rows(settings), settings.number("num_train_epochs")
-    micro = settings.whole("micro_batch_size") or 1
+    rows, ratio = settings.dataset_size, settings.number("split_dataset_ratio") or 0
+    if rows is not None and ratio > 0:
+        rows -= max(int(rows * ratio), 1)
+    epochs = settings.number("num_train_epochs")
+    micro = settings.product("micro_batch_size")
     whole = None if rows is None else rows // (micro * copies) * micro * copies
     total = settings.whole("train_iters")
     formula = "" if total is None else f"train_iters = {total}, as set"
@@ -122,11 +125,6 @@ def _run(settings: LaunchSettings) -> Prediction | None:
         formula=formula,
         completions=None if total is None else total * each,
     )
-
-
-def _rows(settings: LaunchSettings) -> int | None:
-    rows, ratio = settings.dataset_size, settings.number("split_dataset_ratio") or 0
-    return rows if rows is None or ratio <= 0 else rows - max(int(rows * ratio), 1)
 
 
 MEGATRON = OwnArithmetic(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices, prompt_batches
@@ -23,8 +22,8 @@ BY_TOKENS = ("policy.sequence_packing.enabled", "policy.dynamic_batching.enabled
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
     """Every rule that the settings break."""
-    completions = (settings.whole(PROMPTS) or 1) * (settings.whole(GROUP) or 1)
-    size = settings.whole(GLOBAL) or 1
+    completions = settings.product(PROMPTS, GROUP)
+    size = settings.product(GLOBAL)
     if settings.flag(ON_POLICY) and size != completions:
         text = (
             "force_on_policy_ratio requires train_global_batch_size == num_prompts_per_step * "
@@ -43,7 +42,7 @@ def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 def _shards(settings: LaunchSettings, size: int) -> Iterator[BrokenConstraint]:
     """An optimizer step spreads over the model's copies in equal shares, each of whole micro-batches."""
-    shards, micro = _copies(settings), settings.whole(MICRO) or 1
+    shards, micro = _copies(settings), settings.product(MICRO)
     if not shards:
         return
     if size % shards:
@@ -60,7 +59,7 @@ def _copies(settings: LaunchSettings) -> int | None:
     apart = settings.given(COLOCATED) is not None and not settings.flag(COLOCATED)
     if settings.given(names[0]) is None or count is None or apart:
         return None
-    split = math.prod(settings.whole(name) or 1 for name in names)
+    split = settings.product(*names)
     return None if count % split else count // split
 
 
@@ -69,7 +68,7 @@ def _run(settings: LaunchSettings) -> Prediction | None:
     prompts, group, size = (settings.whole(name) or 1 for name in (PROMPTS, GROUP, GLOBAL))
     counted = settings.dataset_size is not None or settings.given(MOST) is not None
     most = settings.whole(MOST) if counted else None
-    return prompt_batches(settings, prompts, group, prompts * group / size, settings.whole(EPOCHS) or 1, most)
+    return prompt_batches(settings, prompts, group, prompts * group / size, settings.product(EPOCHS), most)
 
 
 LAUNCHES = {

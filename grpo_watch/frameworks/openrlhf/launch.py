@@ -22,14 +22,14 @@ DEVICES = ("actor.num_gpus_per_node", "actor.num_nodes")
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
     """Every rule that the settings break."""
-    group, estimator = settings.whole(GROUP) or 1, settings.word(ESTIMATOR)
+    group, estimator = settings.product(GROUP), settings.word(ESTIMATOR)
     if estimator in GROUPED and group < 2:  # noqa: PLR2004  a group of one has nothing to compare
         text = f"{estimator} requires n_samples_per_prompt > 1"
         yield BrokenConstraint(text, WHEN, f"set {settings.own_name(GROUP)} to 4 or more", (GROUP, ESTIMATOR))
     if settings.flag(FILTERED) and group < 2:  # noqa: PLR2004
         text = "n_samples_per_prompt must be greater than 1 when using dynamic filtering"
         yield BrokenConstraint(text, WHEN, f"set {settings.own_name(GROUP)} to 4 or more", (GROUP,))
-    rollout = settings.whole(ROLLOUT) or 1
+    rollout = settings.product(ROLLOUT)
     generated = settings.whole(GENERATED)
     if generated and generated > rollout and not settings.flag(ASYNC):
         text = "rollout.vllm_generate_batch_size > rollout.batch_size requires train.async_enable"
@@ -46,7 +46,7 @@ def copies(settings: LaunchSettings) -> int:
 
 def _spread(settings: LaunchSettings, completions: int) -> Iterator[BrokenConstraint]:
     """Every actor process needs at least one batch of samples."""
-    micro, actors = settings.whole(MICRO) or 1, copies(settings)
+    micro, actors = settings.product(MICRO), copies(settings)
     if completions // micro < actors:
         text = "The number of sample batches must be greater than or equal to the effective number of actor processes."
         fix = f"make {ROLLOUT} x {GROUP} / rollout.micro_batch_size at least {actors}"
@@ -59,7 +59,7 @@ def _accumulated(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
     micro, count = settings.whole(TRAIN_MICRO), devices(settings, *DEVICES)
     if micro is None or count is None or tensor > 1 or settings.flag(DYNAMIC):
         return
-    batch = (settings.whole(BATCH) or 1) * ring
+    batch = (settings.product(BATCH)) * ring
     steps = batch // micro // count
     text = f"Gradient accumulation steps: {steps} has to be greater than 0"
     if steps:
@@ -73,7 +73,7 @@ def _accumulated(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 def _run(settings: LaunchSettings) -> Prediction | None:
     """The shown step counts rollouts; the schedule's total counts optimizer steps. Both are given."""
     batch, rollout, group = (settings.whole(name) or 1 for name in (BATCH, ROLLOUT, GROUP))
-    episodes, passes = settings.whole("train.num_episodes") or 1, settings.whole("train.max_epochs") or 1
+    episodes, passes = settings.product("train.num_episodes"), settings.product("train.max_epochs")
     rows = settings.dataset_size
     words = ("rollout", "episodes")
     plan = None if rows is None else PromptPlan(rows, rollout, episodes, keeps_rest=True, words=words)

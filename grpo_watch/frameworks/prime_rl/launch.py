@@ -16,7 +16,7 @@ USUAL = 128
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
     """Every rule that the settings break."""
-    samples, tokens, group = settings.whole(SAMPLES), settings.whole(TOKENS), settings.whole(GROUP) or 1
+    samples, tokens, group = settings.whole(SAMPLES), settings.whole(TOKENS), settings.product(GROUP)
     if samples and tokens:
         text = "Set exactly one of batch_size or token_batch_size"
         yield BrokenConstraint(text, WHEN, f"leave out {TOKENS}", (TOKENS, SAMPLES))
@@ -29,7 +29,7 @@ def _run(settings: LaunchSettings) -> Prediction | None:
     """One optimizer step per batch, until max_steps."""
     if settings.given(TOKENS) is not None:
         return None
-    group, samples = settings.whole(GROUP) or 1, settings.whole(SAMPLES) or USUAL
+    group, samples = settings.product(GROUP), settings.whole(SAMPLES) or USUAL
     return prompt_batches(settings, samples // group, group, 1, None, settings.whole(MOST))
 
 

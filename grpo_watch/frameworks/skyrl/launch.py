@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices, prompt_batches
@@ -36,12 +35,12 @@ def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 def _shares(settings: LaunchSettings, batch: int, mini: int, group: int) -> Iterator[BrokenConstraint]:
     """Each copy of the policy takes its share of a mini-batch, rounded down, in whole micro-batches."""
     count = devices(settings, *DEVICES)
-    split = settings.whole(SEQUENCE) or 1
+    split = settings.product(SEQUENCE)
     if settings.word(STRATEGY) == "megatron":
-        split = math.prod(settings.whole(name) or 1 for name in MEGATRON)
+        split = settings.product(*MEGATRON)
     if count is None or count < split:
         return
-    copies, micro = count // split, settings.whole(MICRO) or 1
+    copies, micro = count // split, settings.product(MICRO)
     own, whole = mini * group // copies, batch * group // copies
     if own == 0:
         text = "Invalid policy_mini_batch_size_per_gpu: 0"
@@ -59,7 +58,7 @@ def _run(settings: LaunchSettings) -> Prediction | None:
     """Steps: whole batches of prompts per epoch times the epochs, at most max_training_steps."""
     batch, mini, group, passes = (settings.whole(name) or 1 for name in (BATCH, MINI, GROUP, PASSES))
     updates = batch // mini * passes
-    return prompt_batches(settings, batch, group, updates, settings.whole(EPOCHS) or 1, settings.whole(MOST))
+    return prompt_batches(settings, batch, group, updates, settings.product(EPOCHS), settings.whole(MOST))
 
 
 LAUNCHES = {

@@ -16,7 +16,7 @@ KL_REWARD, KL_LOSS = "kl_coef", "kl_loss_coef"
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
     """Every rule that the settings break."""
-    prompts, group = settings.whole(PROMPTS) or 1, settings.whole(GROUP) or 1
+    prompts, group = settings.product(PROMPTS), settings.product(GROUP)
     batch, updates, drawn = settings.whole(BATCH), settings.whole(UPDATES), settings.whole(DRAWN)
     if settings.number(KL_REWARD) and settings.number(KL_LOSS):
         text = "Only one of kl_coef and kl_loss_coef can be set"
@@ -38,7 +38,7 @@ def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 def _run(settings: LaunchSettings) -> Prediction | None:
     """The shown step counts rollouts: as set, else whole batches of prompts per epoch."""
-    prompts, group = settings.whole(PROMPTS) or 1, settings.whole(GROUP) or 1
+    prompts, group = settings.product(PROMPTS), settings.product(GROUP)
     updates = settings.whole(UPDATES) or prompts * group // (settings.whole(BATCH) or prompts * group)
     batch = settings.whole(BATCH) or prompts * group // updates
     unused = prompts * group - updates * batch

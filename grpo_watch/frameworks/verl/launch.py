@@ -38,7 +38,7 @@ def broken_by_workers(settings: LaunchSettings, count: int) -> Iterator[BrokenCo
     if apart or settings.word(POOLS[2]) not in SHARED:
         return  # the rollout engine has GPUs of its own
     yield from _engine(settings, count)
-    samples, copies = (settings.whole(MINI) or 1) * (settings.whole(GROUP) or 1), _copies(settings, count)
+    samples, copies = settings.product(MINI, GROUP), _copies(settings, count)
     if copies is None:
         return
     if at_least(settings.version, "0.8"):
@@ -61,11 +61,11 @@ def _engine(settings: LaunchSettings, count: int) -> Iterator[BrokenConstraint]:
 
 def _copies(settings: LaunchSettings, count: int) -> int | None:
     """Copies of the actor that share a mini-batch; None where that is not known, or no whole number."""
-    kind, split = strategy(settings), settings.whole(ULYSSES) or 1
+    kind, split = strategy(settings), settings.product(ULYSSES)
     if kind == "megatron":
         split = 1
         for name in SPLIT:
-            split *= settings.whole(name) or 1
+            split *= settings.product(name)
     elif kind not in FULLY_SHARDED:
         return None
     return None if count % split else count // split
@@ -100,7 +100,7 @@ def _update(settings: LaunchSettings, samples: int, copies: int) -> Iterator[Bro
         yield BrokenConstraint(
             text, UPDATED, fix, (PER_GPU, MINI, GROUP), rounded if strategy(settings) == "megatron" else ""
         )
-    taken = (settings.whole(BATCH) or 1) * (settings.whole(GROUP) or 1) // copies
+    taken = settings.product(BATCH, GROUP) // copies
     if taken % own and not settings.flag("trainer.use_v1"):
         fix = f"make {BATCH} a multiple of {MINI}"
         yield BrokenConstraint(f"{taken} % {own} != 0", UPDATED, fix, (MINI, BATCH))
@@ -124,9 +124,9 @@ def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 def _validated(settings: LaunchSettings, count: int | None) -> Iterator[BrokenConstraint]:
     """What the configuration is refused for; with dynamic batch sizes none of it is checked."""
-    batch, mini = settings.whole(BATCH) or 1, settings.whole(MINI) or 1
+    batch, mini = settings.product(BATCH), settings.product(MINI)
     if count is not None:
-        yield from _over_devices(settings, batch * (settings.whole(GROUP) or 1), count)
+        yield from _over_devices(settings, batch * (settings.product(GROUP)), count)
     if batch < mini:
         text = f"train_batch_size ({batch}) must be >= actor.ppo_mini_batch_size ({mini})"
         yield BrokenConstraint(text, WHEN, f"lower {MINI} to {batch} or raise {BATCH}", (MINI, BATCH))
@@ -144,7 +144,7 @@ def _over_devices(settings: LaunchSettings, completions: int, count: int) -> Ite
             fix = f"make the product of the three parallel sizes a divisor of {count}"
             yield BrokenConstraint(f"{text}context_parallel_size ({context})", WHEN, fix, SPLIT)
             return
-        least = count // (tensor * pipeline * context) * (settings.whole(PER_GPU) or 1)
+        least = count // (tensor * pipeline * context) * (settings.product(PER_GPU))
     if completions % least:
         text = f"real_train_batch_size ({completions}) must be divisible by minimal possible batch size ({least})"
         yield BrokenConstraint(text, WHEN, f"make {BATCH} x {GROUP} a multiple of {least}", (BATCH, GROUP))
@@ -159,7 +159,7 @@ def _micro(settings: LaunchSettings, mini: int, count: int | None) -> Iterator[B
         )
         yield BrokenConstraint(text, WHEN, f"set {PER_GPU}, or {DYNAMIC}=True", (PER_GPU,))
     elif micro is not None and per_gpu is None:
-        split = settings.whole(ULYSSES) or 1
+        split = settings.product(ULYSSES)
         if mini % micro:
             text = f"ppo_mini_batch_size ({mini}) must be divisible by ppo_micro_batch_size ({micro})"
             yield BrokenConstraint(text, WHEN, f"make {MICRO} a divisor of {mini}", (MICRO, MINI))
@@ -180,9 +180,9 @@ def _log_probs(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 def _run(settings: LaunchSettings) -> Prediction | None:
     """Steps: whole rollout batches per epoch times the epochs, unless total_training_steps says otherwise."""
-    batch, group = settings.whole(BATCH) or 1, settings.whole(GROUP) or 1
+    batch, group = settings.product(BATCH), settings.product(GROUP)
     drawn = batch if at_least(settings.version, "0.9") else settings.whole("data.gen_batch_size") or batch
-    rows, epochs = settings.dataset_size, settings.whole("trainer.total_epochs") or 1
+    rows, epochs = settings.dataset_size, settings.product("trainer.total_epochs")
     plan = None if rows is None else PromptPlan(rows, drawn, epochs)
     total, formula = settings.whole("trainer.total_training_steps"), ""
     if total is not None:
@@ -190,7 +190,7 @@ def _run(settings: LaunchSettings) -> Prediction | None:
     elif plan is not None:
         total = plan.max_steps
         formula = f"{plan.formula} = {total or 0}"
-    mini, passes = settings.whole(MINI) or 1, settings.whole(f"{ACTOR}.ppo_epochs") or 1
+    mini, passes = settings.product(MINI), settings.product(f"{ACTOR}.ppo_epochs")
     return Prediction(
         max_steps=total or None,
         steps_per_epoch=None if plan is None else plan.steps_per_epoch,

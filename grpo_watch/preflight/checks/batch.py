@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from grpo_watch.engine.records import Scalar, Severity
+from grpo_watch.engine.records import Severity
 from grpo_watch.frameworks.launch_batch import (
     BATCH_SETTINGS,
     LaunchBatch,
@@ -156,18 +156,14 @@ def _deepspeed(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
         TOTAL: ("train_batch_size (calculated)", batch.global_batch * batch.accumulation),
     }
     given = {name: value for name, value in settings.launch.deepspeed.items() if name in expected}
-    wrong = [name for name in expected if name in given and _differs(given[name].value, expected[name][1])]
+    numbers = {name: each.value for name, each in given.items() if isinstance(each.value, int | float)}  # or "auto"
+    wrong = [name for name in expected if name in numbers and numbers[name] != expected[name][1]]
     if wrong:
         lines = (f"- ds {name}={given[name].value} vs hf {expected[name][0]}={expected[name][1]}" for name in wrong)
         text = "Please correct the following DeepSpeed config values that mismatch TrainingArguments values: "
         fix = f'set {" and ".join(wrong)} to "auto" in the DeepSpeed configuration'
         when = "when training begins, after the model was loaded"
         yield BrokenConstraint(text + " ".join(lines), when, fix, (), where=given[wrong[0]].origin)
-
-
-def _differs(value: Scalar, expected: int) -> bool:
-    """Whether a number is there, and another one; ``"auto"`` takes the trainer's."""
-    return isinstance(value, int | float) and value != expected
 
 
 def unsloth_changes_batch(settings: LaunchSettings) -> Iterator[LaunchProblem]:

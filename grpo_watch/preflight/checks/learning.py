@@ -126,7 +126,9 @@ def learning_rate_below_resolution(settings: LaunchSettings) -> Iterator[LaunchP
     if rate == 0:
         message = f"{settings.own_name(name)} is 0: no weight ever changes"
         yield warning(message, "set it to 1e-6 or more", settings.where(name))
-    if not settings.facts.on_trainer or rate is None or not 0 < rate < LOST or _masters(settings):
+    keeps_copies = ("deepspeed", "fsdp", "fsdp_config")  # their optimizers keep fp32 copies
+    copied = bool(settings.launch.deepspeed) or any(settings.given(name) is not None for name in keeps_copies)
+    if not settings.facts.on_trainer or rate is None or not 0 < rate < LOST or copied:
         return
     dtype, condition = _half(settings)
     if dtype is None or not _all_weights(settings, dtype):
@@ -144,12 +146,6 @@ def _half(settings: LaunchSettings) -> tuple[str | None, str]:
         own = f"; {settings.framework} uses the model's own type if torch_dtype is not set, and most are bf16"
         return "torch_dtype", own
     return next((name for name in DTYPES if settings.word(name) in HALF), None), ""
-
-
-def _masters(settings: LaunchSettings) -> bool:
-    """DeepSpeed's and FSDP's optimizers keep fp32 copies."""
-    names = ("deepspeed", "fsdp", "fsdp_config")
-    return bool(settings.launch.deepspeed) or any(settings.given(name) is not None for name in names)
 
 
 def _all_weights(settings: LaunchSettings, dtype: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from grpo_watch.engine.records import Scalar, Setting
+from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import SHIPPED_ZERO, LaunchFacts, launch_facts
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft, typed
 from grpo_watch.preflight.inputs.leaves import Leaf, json_leaves, toml_leaves, yaml_leaves
@@ -51,7 +52,7 @@ def _composed(path: Path, leaves: Mapping[str, Leaf], draft: LaunchDraft, chain:
     """A configuration with the files that its ``defaults`` name; later ones and the file itself win.
 
     Raises:
-        ValueError: one of them can't be read; a missing default is noted.
+        UsageError: one of them can't be read; a missing default is noted.
     """
     chain.append(path)
     found: dict[str, Leaf] = {}
@@ -137,12 +138,12 @@ def read_document(path: Path, draft: LaunchDraft) -> None:
     """Read one configuration file of any kind into the draft.
 
     Raises:
-        ValueError: it can't be read; the message names file, place and reason.
+        UsageError: it can't be read; the message names file, place and reason.
     """
     name = draft.shown(path)
     leaves = load(path, draft)
     if not leaves:
-        raise ValueError(f"{name}: holds no settings")
+        raise UsageError(f"{name}: holds no settings")
     draft.saw(name)
     kind = kind_of(leaves, name)
     if kind == "accelerate":
@@ -157,7 +158,7 @@ def load(path: Path, draft: LaunchDraft) -> dict[str, Leaf]:
     """The leaves of a YAML or JSON file, with the files that its ``defaults`` name.
 
     Raises:
-        ValueError: it can't be read.
+        UsageError: it can't be read.
     """
     name, text = draft.shown(path), draft.text_of(path)
     if path.suffix == ".json" or text.lstrip().startswith("{"):
@@ -232,7 +233,7 @@ def read_beside(name: str, origin: str, what: str, draft: LaunchDraft) -> None:
         return
     try:
         leaves = load(path, draft)
-    except ValueError as error:
+    except UsageError as error:
         draft.note(str(error))
         return
     draft.saw(draft.shown(path))

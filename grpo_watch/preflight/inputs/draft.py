@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.errors import SourceError
+from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.sources.files.reading import open_regular
 
 MAX_TEXT = 1000
@@ -206,12 +206,12 @@ class LaunchDraft:
         """The text of a launch file.
 
         Raises:
-            ValueError: it can't be read; the message names file and reason.
+            UsageError: it can't be read; the message names file and reason.
         """
         try:
             return read_text(path)
         except ValueError as error:
-            raise ValueError(f"{self.shown(path)}: {error}") from None
+            raise UsageError(f"{self.shown(path)}: {error}") from None
 
     def shown(self, path: Path) -> str:
         """A path as people would write it: relative where it lies in the run that is read, or where the launch runs."""

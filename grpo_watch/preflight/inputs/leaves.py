@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import yaml
 
 from grpo_watch.engine.records import Scalar
+from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.draft import typed
 from grpo_watch.shipped_yaml import SAFE_LOADER
 
@@ -32,23 +33,23 @@ def yaml_leaves(text: str, file: str) -> dict[str, Leaf]:
     """The leaves of the first document; an empty mapping where it is no mapping.
 
     Raises:
-        ValueError: it is no YAML; the message names line and column.
+        UsageError: it is no YAML; the message names line and column.
     """
     try:
         root = yaml.compose(text, Loader=SAFE_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark is not None else file
-        raise ValueError(f"{place}: {error.problem or 'no YAML'}") from None
+        raise UsageError(f"{place}: {error.problem or 'no YAML'}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(f"{file}: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{file}: {str(error).splitlines()[0]}") from None
     if not isinstance(root, yaml.MappingNode):
         return {}
     found: dict[str, Leaf] = {}
     for name, leaf in _walk(root, "", file, 0):
         found.setdefault(name, leaf)
         if len(found) > MAX_LEAVES:
-            raise ValueError(f"{file}: more than {MAX_LEAVES} values")
+            raise UsageError(f"{file}: more than {MAX_LEAVES} values")
     return found
 
 
@@ -93,16 +94,16 @@ def json_leaves(text: str, file: str) -> dict[str, Leaf]:
     """The leaves of a JSON object, those of its first level with their line.
 
     Raises:
-        ValueError: it is no JSON object.
+        UsageError: it is no JSON object.
     """
     try:
         raw = json.loads(text)
     except RecursionError:
-        raise ValueError(f"{file}: nested too deeply") from None
+        raise UsageError(f"{file}: nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from None
+        raise UsageError(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from None
     if not isinstance(raw, dict):
-        raise ValueError(f"{file}: not a JSON object")  # noqa: TRY004  content, not a caller's mistake
+        raise UsageError(f"{file}: not a JSON object")
     lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if (found := re.match(r'\s*"([^"\\]+)"\s*:', line)) is not None:
@@ -114,16 +115,16 @@ def toml_leaves(text: str, file: str) -> dict[str, Leaf]:
     """The leaves of a TOML document, without their lines.
 
     Raises:
-        ValueError: it is no TOML, or this Python is older than 3.11 and can't read it.
+        UsageError: it is no TOML, or this Python is older than 3.11 and can't read it.
     """
     try:
         loads = import_module("tomllib").loads
     except ImportError:
-        raise ValueError(f"{file}: reading TOML takes Python 3.11 or newer") from None
+        raise UsageError(f"{file}: reading TOML takes Python 3.11 or newer") from None
     try:
         return mapping_leaves(loads(text), file)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file}: {error}") from None
+        raise UsageError(f"{file}: {error}") from None
 
 
 def mapping_leaves(raw: Mapping[str, Any], origin: str) -> dict[str, Leaf]:

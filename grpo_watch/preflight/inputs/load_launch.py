@@ -26,6 +26,7 @@ from grpo_watch.preflight.inputs.world_size import find_world
 ADAPTERS = frozenset({"lora", "qlora", "adapter", "adalora", "longlora", "llamapro", "vera", "boft", "lora_llm"})
 ADAPTER_FLAGS = ("use_peft", "lora_r", "lora_rank", "actor_rollout_ref.model.lora_rank", "ds.lora.rank")
 
+SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".bat"})
 METHODS = ("rlhf_type", "rl")
 """Settings of ms-swift and axolotl that name the method."""
 
@@ -73,58 +74,41 @@ def read_launch(
     if options.version is not None:
         draft.version, draft.version_origin = options.version, "--framework-version"
     if file is not None:
-        _read_file(file, draft, alone=not command)
+        _read_file(folder / file, draft, alone=not command)
     if command:
         read_command(command, draft)
     draft.framework = options.framework or draft.framework
     return _finished(draft, options)
 
 
-def _read_file(file: Path, draft: LaunchDraft, *, alone: bool) -> None:
-    path = draft.folder / file
+def _read_file(path: Path, draft: LaunchDraft, *, alone: bool) -> None:
+    """Read a file of any kind.
+
+    Raises:
+        UsageError: as ``read_launch``.
+    """
     if not path.exists():
-        raise UsageError(f"{file}: no such file or folder")
+        raise UsageError(f"{draft.shown(path)}: no such file or folder")
     if path.is_dir():
         from grpo_watch.preflight.inputs.run_folder import read_run_folder  # noqa: PLC0415  for folders only
 
         read_run_folder(path, draft)
-    elif path.suffix in {".sh", ".bash", ".slurm", ".sbatch", ".bat"} or _shebang(path):
-        draft.folders.append(path.parent)
-        read_script(path, draft)
-        return
     else:
         draft.folders.append(path.parent)
-        _read_settings(path, draft)
+        if path.suffix in SCRIPTS or (not path.suffix and draft.text_of(path).startswith("#!")):
+            read_script(path, draft)
+            return
+        if path.suffix == ".ipynb":
+            raise UsageError(f"{path.name}: notebooks are not read: save it as Python (jupyter nbconvert --to script)")
+        (read_python if path.suffix == ".py" else read_document)(path, draft)
     if alone and _refers(draft):
         find_world(Program(draft.framework or "", "", (), {}), draft)
-
-
-def _read_settings(path: Path, draft: LaunchDraft) -> None:
-    try:
-        if path.suffix == ".py":
-            read_python(path, draft)
-        elif path.suffix == ".ipynb":
-            raise UsageError(f"{path.name}: notebooks are not read: save it as Python (jupyter nbconvert --to script)")
-        else:
-            read_document(path, draft)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _refers(draft: LaunchDraft) -> bool:
     """Whether the framework's settings may refer to others."""
     facts = launch_facts().get(draft.framework or "")
     return facts is not None and facts.refers_to_settings
-
-
-def _shebang(path: Path) -> bool:
-    if path.suffix:
-        return False
-    try:
-        with path.open("rb") as stream:
-            return stream.read(2) == b"#!"
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
 
 
 def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
@@ -231,7 +215,8 @@ def read_command(words: Sequence[str], draft: LaunchDraft) -> None:
         return
     program = recognise(arguments)
     if program is None:
-        raise UsageError(f"{_short(words)}: not a GRPO training launch (see docs/preflight.md for what is read)")
+        first = next((word for word in words if not ASSIGNMENT.match(word)), "the command")  # others may hold a secret
+        raise UsageError(f"{hidden(first)[:60]}: not a GRPO training launch (see docs/preflight.md for what is read)")
     if program.kind == "shell":
         path = draft.find(program.name)
         if path is None:
@@ -241,22 +226,13 @@ def read_command(words: Sequence[str], draft: LaunchDraft) -> None:
     read_program(program, draft)
 
 
-def _short(words: Sequence[str]) -> str:
-    """The command's first word: variables and arguments may hold a secret."""
-    return hidden(next((word for word in words if not ASSIGNMENT.match(word)), "the command"))[:60]
-
-
 def read_script(path: Path, draft: LaunchDraft, arguments: Sequence[Argument] = (), depth: int = 0) -> None:
     """Read a shell script: of the commands in it the one that trains.
 
     Raises:
         UsageError: the script can't be read, or launches nothing that preflight knows.
     """
-    name = draft.shown(path)
-    try:
-        text = draft.text_of(path)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    name, text = draft.shown(path), draft.text_of(path)
     draft.saw(name)
     _from_text(text, name, draft, path, arguments, depth)
 

@@ -35,7 +35,7 @@ def read_program(program: Program, draft: LaunchDraft) -> None:
         name, _, value = word.text.partition("=")
         if name in KEPT_VARIABLES:
             draft.environment[name] = Setting(None if word.unknown else value, word.origin)
-    draft.saw(_short(program))
+    draft.saw(" ".join([*(name for name in program.options if name != "python"), program.name]))
     _launchers(program, draft)
     draft.framework = draft.framework or (program.kind if program.kind not in {"script", "shell"} else None)
     facts = launch_facts().get(program.kind)
@@ -46,10 +46,6 @@ def read_program(program: Program, draft: LaunchDraft) -> None:
     else:
         _flags(program, facts.program, draft)
     find_world(program, draft)
-
-
-def _short(program: Program) -> str:
-    return " ".join([*(name for name in program.options if name != "python"), program.name])
 
 
 def _launchers(program: Program, draft: LaunchDraft) -> None:
@@ -106,10 +102,7 @@ def _document(argument: Argument, draft: LaunchDraft) -> None:
     path = draft.find(argument.text)
     if path is None:
         raise UsageError(f"{argument.origin}: {argument.text}: no such file")
-    try:
-        read_document(path, draft)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    read_document(path, draft)
 
 
 def _put(flags: Flags, draft: LaunchDraft) -> None:
@@ -175,7 +168,7 @@ def _script(program: Program, draft: LaunchDraft) -> None:
         before = dict(draft.settings)
         try:
             own = read_python(path, draft, flags.flags)
-        except ValueError as error:
+        except UsageError as error:
             draft.note(str(error))
         in_file = {name: setting for name, setting in draft.settings.items() if before.get(name) != setting}
     else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from grpo_watch.engine.records import Scalar
+from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft, compute, typed
 from grpo_watch.preflight.inputs.program import Flag
@@ -226,7 +227,7 @@ def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> b
     """Read a training script into the draft; whether it configures training itself (then flags are its own).
 
     Raises:
-        ValueError: it can't be read or is no Python.
+        UsageError: it can't be read or is no Python.
     """
     name = draft.shown(path)
     tree = _parse(draft.text_of(path), name)
@@ -247,9 +248,9 @@ def _parse(text: str, name: str) -> ast.Module:
     try:
         return ast.parse(text)
     except SyntaxError as error:
-        raise ValueError(f"{name}:{error.lineno or 1}: no valid Python ({error.msg})") from None
+        raise UsageError(f"{name}:{error.lineno or 1}: no valid Python ({error.msg})") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{name}: can't be read as Python ({error})") from None
+        raise UsageError(f"{name}: can't be read as Python ({error})") from None
 
 
 def _framework(tree: ast.Module) -> str | None:

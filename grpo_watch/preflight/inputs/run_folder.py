@@ -121,10 +121,7 @@ def read_run_folder(folder: Path, draft: LaunchDraft) -> None:
         raise UsageError(f"{name}: can't be listed: {error.strerror or error}") from None
     draft.folders += places
     if known is not None:
-        try:
-            read_document(known, draft)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        read_document(known, draft)
     elif run is not None and read_logged(run, draft):
         for place in places:
             _release(place, draft)

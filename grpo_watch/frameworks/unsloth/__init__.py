@@ -1,1 +1,0 @@
-"""unsloth: its keys by version."""
