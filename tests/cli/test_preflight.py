@@ -147,7 +147,7 @@ def test_what_is_installed_counts_where_the_launch_takes_it(
         ("--eval_strategy $EVAL", "eval_strategy could not be read (train.sh:1)"),
         ("--num_train_epochs -1", "num_train_epochs is -1, not more than 0 (train.sh:1)"),
         ("--num_iterations 0", "num_iterations is 0, not a positive whole number (train.sh:1)"),
-        ("--gradient_accumulation_steps sk-shortsecret", "gradient_accumulation_steps is no number (train.sh:1)"),
+        ("--gradient_accumulation_steps sk-shortsecret", "gradient_accumulation_steps could not be read (train.sh:1)"),
         ("--streaming true", "a dataset that is streamed has no length: set max_steps (train.sh:1)"),
         ("--sequence_parallel_size 4", "sequence_parallel_size lets several processes share one batch"),
         ("--auto_find_batch_size true", "auto_find_batch_size changes the per-device batch"),

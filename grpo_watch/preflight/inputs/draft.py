@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from grpo_watch.credentials import masked
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.sources.files.reading import open_regular
@@ -25,21 +26,9 @@ MAX_LIST = 100_000
 _SECRET_NAME = re.compile(
     r"(?:^|[._-])(?:token|secret|passwd|password|credentials?|api_?key|access_?key|key)$", re.IGNORECASE
 )
-_SECRET_VALUE = re.compile(r"hf_\w{16,}|sk-[\w-]{16,}|gh[pousr]_\w{16,}|AKIA[A-Z0-9]{12,}|://[^/\s:@]*:[^/\s@]+@")
-_QUERY = re.compile(r"(?<=[?&])[\w.%~-]+=[^\s'\"]*")
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _WORDS: dict[str, Scalar] = {"true": True, "false": False, "none": None, "null": None, "~": None}
-
-
-def is_secret(name: str, value: object = "") -> bool:
-    """Whether a setting of this name, or this value of it, may be a credential and must not be kept."""
-    return bool(_SECRET_NAME.search(name)) or (isinstance(value, str) and bool(_SECRET_VALUE.search(value)))
-
-
-def hidden(text: str) -> str:
-    """``text`` with everything in it that looks like a credential, or is in a URL's query, replaced by ``***``."""
-    return _QUERY.sub("***", _SECRET_VALUE.sub("***", text))
 
 
 def typed(text: str) -> Scalar:
@@ -153,10 +142,12 @@ class LaunchDraft:
     environment_of: Path | None = None
 
     def put(self, name: str, value: object, origin: str) -> None:
-        """Keep a setting (the later one wins); a secret is left out, a null removes an earlier value."""
-        if is_secret(name, value):
+        """Keep a setting (the later one wins), a credential without its value; a null removes an earlier value."""
+        if _SECRET_NAME.search(name):
             return
-        if value is None:
+        if isinstance(value, str) and masked(value) != value:
+            self.settings[name] = Setting(None, origin)
+        elif value is None:
             self.settings.pop(name, None)
         elif isinstance(value, (list, tuple)):
             if value:  # an empty list says the same as no list
@@ -166,14 +157,15 @@ class LaunchDraft:
 
     def missing(self, name: str, origin: str, why: str) -> None:
         """Record a setting whose value can't be determined."""
-        if not is_secret(name):
-            self.settings[name] = Setting(None, origin)
-        if not is_secret(name) and not UNIMPORTANT.fullmatch(name):
-            self.note(f"{origin}: {name} is {hidden(why)}")
+        if _SECRET_NAME.search(name):
+            return
+        self.settings[name] = Setting(None, origin)
+        if not UNIMPORTANT.fullmatch(name):
+            self.note(f"{origin}: {name} is {masked(why)}")
 
     def note(self, text: str) -> None:
         """Note once what could not be read; nothing that may be a secret is quoted."""
-        line = hidden(" ".join(text.split()))
+        line = masked(" ".join(text.split()))
         if line not in self.unresolved:
             self.unresolved.append(line)
 

@@ -10,11 +10,12 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from grpo_watch.credentials import masked
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import Launch, launch_facts
 from grpo_watch.preflight.inputs.configurations import read_document, resolve_auto, resolve_references
-from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, hidden, read_text
+from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, read_text
 from grpo_watch.preflight.inputs.framework_version import find_version, runs_here
 from grpo_watch.preflight.inputs.program import INLINE, SHELLS, Program, recognise
 from grpo_watch.preflight.inputs.program_settings import read_program
@@ -216,7 +217,7 @@ def read_command(words: Sequence[str], draft: LaunchDraft) -> None:
     program = recognise(arguments)
     if program is None:
         first = next((word for word in words if not ASSIGNMENT.match(word)), "the command")  # others may hold a secret
-        raise UsageError(f"{hidden(first)[:60]}: not a GRPO training launch (see docs/preflight.md for what is read)")
+        raise UsageError(f"{masked(first)[:60]}: not a GRPO training launch (see docs/preflight.md for what is read)")
     if program.kind == "shell":
         path = draft.find(program.name)
         if path is None:
