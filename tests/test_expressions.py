@@ -135,6 +135,7 @@ def test_they_are_all_found() -> None:
         re.compile(each.pattern, each.flags)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", FOUND, ids=lambda each: each.place)
 def test_steps_are_in_proportion_to_the_text(each: Expression) -> None:
     parsed = tree(each.pattern, each.flags)

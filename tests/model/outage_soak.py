@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -26,6 +25,7 @@ from typing import Any
 from tests.support.high import RULE, RULES, Run, ready
 from tests.support.process import Process, until, watching
 from tests.support.receiving import Answer, Receiving, receiving
+from tests.support.servers import free_port
 
 RUNS = ("a", "b", "c")
 EVERY = 5.0
@@ -111,14 +111,6 @@ def play(folder: Path, seconds: float, after: float) -> Figures:
         at = {each: sent for each, (_, sent) in news(well).items()}
         slowest = max(at[each] - began for each, began in written.items())
         return Figures(len(written), seconds / 60.0, slowest, healed(well), [*got, of("well", well, written, 0.0)])
-
-
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def settings(folder: Path, well: str, slow: str, gone: str) -> tuple[str, ...]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Stream
+from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RunConfig, RunEvent, Stream
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.verl.console import VerlLines
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.console.source import ConsoleSource
+from tests.support.channel import rows
 
 BAR = "Training Progress:  12%|█▏        | 34/290 [05:01<37:46,  8.85s/it]"
 
@@ -28,10 +28,6 @@ def items_of(tmp_path: Path, text: str) -> list[Item]:
     items = [*source.poll(None), *source.finish()]
     source.close()
     return items
-
-
-def rows(items: Iterable[Item]) -> list[RawRow]:
-    return [item for item in items if isinstance(item, RawRow)]
 
 
 def line(text: str) -> MetricLine:

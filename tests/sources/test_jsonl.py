@@ -10,12 +10,13 @@ from typing import ClassVar
 
 import pytest
 
-from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunEvent, Stream
+from grpo_watch.engine.records import Cursor, EventKind, Item, RunEvent, Stream
 from grpo_watch.frameworks.row_numbers import duration, number, numbers, place, whole
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.rows import jsonl
 from grpo_watch.sources.rows.jsonl import JsonlSource, decode
 from tests.support.bundles import unpack
+from tests.support.channel import rows
 
 RESUMED = "ms-swift-4.6.0-16-resume"
 
@@ -33,10 +34,6 @@ def items_of(tmp_path: Path, *lines: str | bytes) -> tuple[list[Item], JsonlSour
     path = tmp_path / "logging.jsonl"
     path.write_bytes(b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines))
     return read(path)
-
-
-def rows(items: list[Item]) -> list[RawRow]:
-    return [item for item in items if isinstance(item, RawRow)]
 
 
 def events(items: list[Item]) -> list[tuple[EventKind, int | None]]:

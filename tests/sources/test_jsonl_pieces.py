@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.engine.records import Item, RawRow
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.rows.jsonl import JsonlPiecesSource
+from tests.support.channel import rows
 
 
 def step(number: int, grad_norm: float | None = 0.125) -> str:
@@ -23,10 +23,6 @@ def step(number: int, grad_norm: float | None = 0.125) -> str:
     pieces += [{"mismatch_kl/all/mean": 0.0009}, {"time/step": 40.0 + number}]
     lines = [json.dumps({"step": number, "time": 1000.0 + number, **piece}) for piece in pieces]
     return "".join(f"{line}\n" for line in lines)
-
-
-def rows(items: list[Item]) -> list[RawRow]:
-    return [item for item in items if isinstance(item, RawRow)]
 
 
 def test_the_lines_of_a_step_are_one_row(tmp_path: Path) -> None:

@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.engine.records import Item, RawRow, Stream
+from grpo_watch.engine.records import RawRow, Stream
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.rows.jsonl import JsonlSource
+from tests.support.channel import rows
 
 VALIDATION = '{"step":0,"data":{"val-core/x/acc/mean@1":0.5}}\n'
 ROW = '{"step":%d,"data":{"actor/pg_loss":0.25,"training/global_step":%d,"critic/score/mean":1}}\n'
-
-
-def rows(items: list[Item]) -> list[RawRow]:
-    return [item for item in items if isinstance(item, RawRow)]
 
 
 def read(tmp_path: Path, text: str) -> list[RawRow]:

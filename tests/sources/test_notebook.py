@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from grpo_watch.engine.records import EventKind, Item, RawRow, RunConfig, RunEvent
+from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent
 from grpo_watch.sources.console.notebook import HtmlTableSource, NotebookSource
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
+from tests.support.channel import rows
 
 
 def table(steps: Sequence[int], *columns: str, done: int = 0, total: int = 0) -> dict[str, Any]:
@@ -46,10 +47,6 @@ def write(folder: Path, *cells: dict[str, Any]) -> Path:
 def read(path: Path) -> tuple[list[Item], NotebookSource]:
     source = NotebookSource("train.ipynb", path, [path.parent])
     return [*source.poll(None), *source.finish()], source
-
-
-def rows(items: Sequence[Item]) -> list[RawRow]:
-    return [item for item in items if isinstance(item, RawRow)]
 
 
 def events(items: Sequence[Item]) -> list[EventKind]:

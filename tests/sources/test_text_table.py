@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.engine.records import ChannelKind, EventKind, Item, RawRow, RunConfig, RunEvent
+from grpo_watch.engine.records import ChannelKind, EventKind, Item, RunConfig, RunEvent
 from grpo_watch.sources.base import Skip, Source
 from grpo_watch.sources.console.notebook import HtmlTableSource
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent, Sniffer
 from grpo_watch.sources.rows.tables import TableSource, keys_of, row_of
+from tests.support.channel import rows
 
 HEADER = "Step,Training Loss,reward,reward_std,completion_length,kl,rewards / check\n"
 FIRST = "1,0.000000,-1.250000,0.500000,200.000000,0.000000,0.250000\n"
@@ -24,10 +25,6 @@ def write(path: Path, text: str, mode: str = "w") -> Path:
     with path.open(mode, encoding="utf-8") as file:
         file.write(text)
     return path
-
-
-def rows(items: list[Item]) -> list[RawRow]:
-    return [item for item in items if isinstance(item, RawRow)]
 
 
 def everything(source: Source) -> list[Item]:

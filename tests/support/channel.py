@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from grpo_watch.engine.records import Cursor, Item, RawRow
@@ -48,7 +48,7 @@ def grown(opens: Opens, path: Path, sizes: list[int]) -> list[Item]:
     return items
 
 
-def rows(items: list[Item]) -> list[RawRow]:
+def rows(items: Iterable[Item]) -> list[RawRow]:
     """The raw rows among the items."""
     return [item for item in items if isinstance(item, RawRow)]
 

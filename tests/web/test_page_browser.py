@@ -224,6 +224,7 @@ def test_an_address_names_a_step(opened: Callable[..., Visit]) -> None:
     seen.sees(" · smoothed ")
 
 
+@pytest.mark.slow
 def test_what_is_typed_into_the_search_of_completions_stays(opened: Callable[..., Visit]) -> None:
     """A new batch redraws the part; an empty field shows the batch whose button is pressed."""
     lengths = array("I", (9, 9)).tobytes()
