@@ -89,14 +89,19 @@ class SuccessRates:
     def __init__(self) -> None:
         self.rows = self.since = 0
         self.name = ""
+        self._keys: tuple[str, ...] = ()
+        self._shares: list[str] = []
         self.ever = self.fired = self.apart = False
 
     def take(self, row: MetricRow, least: int) -> tuple[Reading, ...]:
         """Account for a row; a breach once so many had nothing but zeros, and OK when the first success comes."""
-        total = row.values.get("reward_mean")
-        shares = {key: value for key, value in row.raw.items() if value is not None and is_success_rate(key)}
+        keys = tuple(row.raw)
+        if keys != self._keys:  # most rows have the keys of the one before
+            self._keys, self._shares = keys, [key for key in keys if is_success_rate(key)]
+        shares = {key: value for key in self._shares if (value := row.raw[key]) is not None}
         if self.ever or not shares:
             return ()
+        total = row.values.get("reward_mean")
         self.ever = any(value != 0.0 for value in shares.values())
         if self.ever:
             return (Reading(Verdict.OK, EPISODES),) if self.fired else ()
