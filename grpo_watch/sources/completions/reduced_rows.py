@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heappush, heapreplace
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import xxhash
 
-from grpo_watch.sources.completions.text_reduction import FAR, HEAD, as_text, digests, plain, token_ids
+from grpo_watch.sources.completions.text_reduction import FAR, HEAD, as_text, digest, plain, token_ids
 
 OPENING = 64
 """Characters at the start of a text that count as its opening …"""
@@ -41,18 +40,9 @@ class CollectedRows:
         self.asked: dict[bytes, str] = {}
         self._chosen: dict[bytes, list[int]] = {}
         self._largest: list[tuple[int, bytes]] = []
-        self._newest: object = None
 
     def __len__(self) -> int:
         return len(self.texts)
-
-    def add(self, prompt: object, completion: object) -> None:
-        """Take one row; prompt and completion are texts, conversations (TRL ≥ 1.15) or lists of token ids.
-
-        Raises:
-            RecursionError: a conversation nested beyond sense.
-        """
-        self.extend((prompt,), (completion,))
 
     def extend(self, prompts: Sequence[object], completions: Sequence[object]) -> None:
         """Take rows, as many prompts as completions.
@@ -60,56 +50,42 @@ class CollectedRows:
         Raises:
             RecursionError: a conversation nested beyond sense.
         """
-        self.take(prompts, reduced(completions))
+        for prompt, completion in zip(prompts, completions, strict=True):
+            self.add(prompt, completion)
 
-    def take(self, prompts: Iterable[object], new: ReducedRows) -> None:
-        """Take rows whose completions are reduced already, as many prompts as completions.
+    def add(self, prompt: object, completion: object) -> None:
+        """Take one row; prompt and completion are texts, conversations (TRL ≥ 1.15) or lists of token ids.
 
         Raises:
             RecursionError: a conversation nested beyond sense.
         """
-        start, runs = len(self.texts), list(self._hashed(prompts))
-        for hashed, count in runs:
-            self.prompts += [hashed] * count
-        self.texts += new.hashes
-        self.lengths += new.lengths
-        self.empty += new.empty
-        self.openings += new.openings
-        at = 0
-        for hashed, count in runs:
-            if (rows := self._chosen.get(hashed)) is not None:
-                for place in range(at, min(at + count, at + PER_PROMPT - len(rows))):
-                    rows.append(start + place)
-                    self.windows[start + place] = new.window(place)
-            at += count
+        asked, new, at = as_text(prompt), _reduced(completion), len(self.texts)
+        hashed = digest(asked)
+        self.prompts.append(hashed)
+        self.texts.append(new.digest)
+        self.lengths.append(new.length)
+        self.empty.append(new.empty)
+        self.openings.append(new.opening)
+        if hashed not in self._chosen:
+            self._choose(hashed, asked[:HEAD])
+        rows = self._chosen.get(hashed)
+        if rows is not None and len(rows) < PER_PROMPT:
+            rows.append(at)
+            self.windows[at] = _window(new.kept)
 
     def put(self, at: int, completion: object) -> None:
         """Replace the completion of a row that was taken (a later turn of the same rollout)."""
-        new = reduced((completion,))
-        (self.texts[at],), (self.lengths[at],), (self.empty[at],) = new.hashes, new.lengths, new.empty
-        (self.openings[at],) = new.openings
+        new = _reduced(completion)
+        self.texts[at], self.lengths[at], self.empty[at], self.openings[at] = new[:4]
         if at in self.windows:
-            self.windows[at] = new.window(0)
+            self.windows[at] = _window(new.kept)
 
     def put_prompt(self, at: int, prompt: object) -> None:
         """Replace the prompt of a row that was taken (an earlier turn of the same rollout)."""
         text = as_text(prompt)
-        (self.prompts[at],) = digests((text,))
+        self.prompts[at] = digest(text)
         if at in self.windows:
             self.asked[self.prompts[at]] = text[:HEAD]
-        self._newest = None
-
-    def _hashed(self, prompts: Iterable[object]) -> Iterator[tuple[bytes, int]]:
-        """Hashes of prompts and how often each comes in a row; one that repeats, as in a group, is hashed once."""
-        hashed = self.prompts[-1] if self.prompts else b""
-        for prompt, run in groupby(prompts):
-            if self._newest is None or prompt != self._newest:
-                text = as_text(prompt)
-                (hashed,) = digests((text,))
-                self._newest = prompt
-                if hashed not in self._chosen:
-                    self._choose(hashed, text[:HEAD])
-            yield hashed, len(list(run))
 
     def _choose(self, hashed: bytes, head: str) -> None:
         """Keep the texts of a new prompt if its hash is among the lowest."""
@@ -126,47 +102,27 @@ class CollectedRows:
         self._chosen[hashed], self.asked[hashed] = [], head
 
 
-class ReducedRows(NamedTuple):
-    """Completions reduced column by column; ``window`` gives start and end of a text by its place."""
+class _Reduced(NamedTuple):
+    """A completion by columns; ``kept`` is its text or its token ids."""
 
-    hashes: list[bytes]
-    lengths: list[int]
-    empty: list[bool]
-    openings: list[int]
-    window: Callable[[int], str]
-
-
-def reduced(completions: Sequence[object]) -> ReducedRows:
-    """Reduce completions of one kind; a call per column is much cheaper than one per completion."""
-    strings: Sequence[Any] = completions
-    if not {str}.issuperset(map(type, completions)):
-        tokens = [ids for one in completions if (ids := token_ids(one)) is not None]
-        if len(tokens) == len(completions):
-            return _of_tokens(tokens)
-        strings = [as_text(one) for one in completions]
-    texts = [plain(text) if "<" in text or "[" in text else text for text in strings]
-    lengths = list(map(len, texts))
-    return ReducedRows(
-        digests(texts),
-        lengths,
-        [blank or not length for blank, length in zip(map(str.isspace, texts), lengths, strict=True)],
-        [hash(text[:OPENING]) for text in texts],
-        lambda at: _window(texts[at]),
-    )
+    digest: bytes
+    length: int
+    empty: bool
+    opening: int
+    kept: str | array[int]
 
 
-def _of_tokens(tokens: Sequence[array[int]]) -> ReducedRows:
+def _reduced(completion: object) -> _Reduced:
     """Token ids are compared as they are; written as words they are looked through for loops and near copies."""
-    data = [ids.tobytes() for ids in tokens]
-    return ReducedRows(
-        [xxhash.xxh3_128_digest(each) for each in data],
-        [len(ids) for ids in tokens],
-        [False] * len(tokens),
-        [hash(each[: 8 * OPENING_TOKENS]) for each in data],
-        lambda at: _window(" ".join(map(str, tokens[at]))),
-    )
+    if (tokens := token_ids(completion)) is not None:
+        data = tokens.tobytes()
+        opening = hash(data[: tokens.itemsize * OPENING_TOKENS])
+        return _Reduced(xxhash.xxh3_128_digest(data), len(tokens), False, opening, tokens)
+    text = plain(as_text(completion))
+    return _Reduced(digest(text), len(text), not text or text.isspace(), hash(text[:OPENING]), text)
 
 
-def _window(text: str) -> str:
+def _window(kept: str | array[int]) -> str:
     """Start and end of a text: what its quality and its likeness to others are judged by."""
+    text = kept if isinstance(kept, str) else " ".join(map(str, kept))
     return text if len(text) <= HEAD + FAR else text[:HEAD] + text[-FAR:]

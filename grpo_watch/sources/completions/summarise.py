@@ -7,25 +7,20 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from struct import Struct
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import xxhash
 
 from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Stream
+from grpo_watch.sources.completions.near_copies import Triple, near_copies, triples
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.text_reduction import HEAD, SHOWN, TextQuality, excerpt, quality
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 
-if TYPE_CHECKING:
-    from grpo_watch.sources.completions.near_copies import NearCopies
-
 SAMPLED = 64
 """Completions of a batch, in whole groups, that are looked through for loops, scraps and near copies; more are not.
 A share of 30 % is then known to ± 6 % where groups differ little, and every batch of up to 64 completely."""
-_MARK = Struct(">I12x")
-_ASCENDING = tuple(range(64))
 T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 SHOWN_GROUPS, SHOWN_EACH = 8, 16
@@ -133,20 +128,19 @@ def summaries(
     examples: KeptTexts = KeptTexts.EXCERPT,
 ) -> tuple[GroupSummary, ...]:
     """Summarise groups, each given by the places of its rows; the first ``MAX_FUNCTIONS`` reward functions."""
-    size = _stride(members)
     beyond = frozenset([name for name in rewards if name != ADVANTAGE][MAX_FUNCTIONS:])
     columns = {
-        name: _cut(_numbers(column), members, size)
+        name: _cut([_number(value) for value in column], members)
         for name, column in rewards.items()
         if len(column) == len(rows) and name not in beyond
     }
-    parts = (rows.prompts, rows.texts, rows.lengths, rows.empty, rows.openings, _marks(rows.texts))
-    cut = zip(*(_cut(column, members, size) for column in parts), strict=True)
+    parts = (rows.prompts, rows.texts, rows.lengths, rows.empty, rows.openings)
+    cut = zip(*(_cut(column, members) for column in parts), strict=True)
     seen, unseen = look_through(rows, _sample(rows, members)), TextScan()
     groups: list[GroupSummary] = []
-    for number, (prompts, texts, lengths, empty, openings, marked) in enumerate(cut):
+    for number, (prompts, texts, lengths, empty, openings) in enumerate(cut):
         looks = seen.get(number, unseen)
-        pattern, distinct = numbered(texts)
+        pattern, distinct = numbered(texts), list(dict.fromkeys(texts))
         copies = len(distinct) < len(texts) or (looks.near_unique or len(distinct)) < len(distinct)
         odd = copies or looks.looping + looks.scattered > 0
         one = GroupSummary(
@@ -164,18 +158,13 @@ def summaries(
             rewards={name: column[number] for name, column in columns.items()},
             digest=str(xxhash.xxh3_128_hexdigest(b"".join((prompts[0], *texts)))),
             example=_example(rows, members[number], pattern) if examples and odd else "",
-            openings=numbered(openings)[0],
+            openings=numbered(openings),
             distinct=looks.distinct,
-            marks=marked[:MARKS] if distinct is texts else _marks(distinct[:MARKS]),
+            marks=tuple([int.from_bytes(text[:4], "big") for text in distinct[:MARKS]]),
             shown=_shown(rows, members[number]) if examples > KeptTexts.EXCERPT and number < SHOWN_GROUPS else (),
         )
         groups.append(one)
     return tuple(groups)
-
-
-def _marks(texts: Sequence[bytes]) -> tuple[int, ...]:
-    """The beginning of each hash as a number."""
-    return tuple([mark for (mark,) in _MARK.iter_unpack(b"".join(texts))])
 
 
 def _sample(rows: CollectedRows, members: Sequence[Sequence[int]]) -> dict[int, Sequence[int]]:
@@ -205,12 +194,6 @@ def _why_not(rows: int, size: int | None) -> str:
     return ""
 
 
-def _numbers(column: Sequence[object]) -> list[float | None]:
-    if set(map(type, column)) == {float}:  # nearly always, and then ten times faster
-        return [value if value == value else None for value in column]  # type: ignore[misc]  # noqa: PLR0124  NaN
-    return [_number(value) for value in column]
-
-
 def _number(value: object) -> float | None:
     try:
         number = float(value) if isinstance(value, (int, float)) else math.nan
@@ -219,27 +202,15 @@ def _number(value: object) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _stride(members: Sequence[Sequence[int]]) -> int | None:
-    """The size of groups that follow each other from the first row on; None where they lie otherwise."""
-    size = len(members[0])
-    follow = all(at == range(each * size, each * size + size) for each, at in enumerate(members))
-    return size if follow else None
-
-
-def _cut(column: Sequence[V], members: Sequence[Sequence[int]], stride: int | None) -> list[tuple[V, ...]]:
-    """The values of each group; those of groups that follow each other are cut in one go, ten times faster."""
-    if stride is not None:
-        return list(zip(*[iter(column)] * stride, strict=True))
+def _cut(column: Sequence[V], members: Sequence[Sequence[int]]) -> list[tuple[V, ...]]:
+    """The values of each group."""
     return [tuple([column[place] for place in at]) for at in members]
 
 
-def numbered(values: Sequence[T]) -> tuple[tuple[int, ...], Sequence[T]]:
-    """Equal values numbered by first appearance, and the distinct ones in that order."""
-    if len(set(values)) == len(values):
-        return _ASCENDING[: len(values)] if len(values) <= len(_ASCENDING) else tuple(range(len(values))), values
-    distinct = list(dict.fromkeys(values))
-    numbers = {value: number for number, value in enumerate(distinct)}
-    return tuple([numbers[value] for value in values]), distinct
+def numbered(values: Sequence[T]) -> tuple[int, ...]:
+    """Equal values numbered by first appearance."""
+    numbers: dict[T, int] = {}
+    return tuple([numbers.setdefault(value, len(numbers)) for value in values])
 
 
 def _shown(rows: CollectedRows, at: Sequence[int]) -> tuple[str, ...]:
@@ -277,31 +248,13 @@ class TextScan:
 
 def look_through(rows: CollectedRows, groups: Mapping[int, Sequence[int]]) -> dict[int, TextScan]:
     """The looks of each group, whose rows are given by their places; equal texts are looked at once."""
-    from grpo_watch.sources.completions.near_copies import likenesses, triples  # noqa: PLC0415  numpy: 16 MB
-
-    texts = {number: _counted([rows.texts[at] for at in places]) for number, places in groups.items()}
-    window = {rows.texts[at]: rows.windows.get(at, "") for places in groups.values() for at in reversed(places)}
-    shingles = dict(zip(window, triples(list(window.values())), strict=True)) if window else {}
-    alike = likenesses([[shingles[text] for text in counts] for counts in texts.values()])
-    kinds = {text: quality(shown) for text, shown in window.items()}
-    scanned = zip(texts.items(), alike, strict=True)
-    return {number: _looks(counts, kinds, likeness) for (number, counts), likeness in scanned}
+    windows = {rows.texts[at]: rows.windows.get(at, "") for places in groups.values() for at in reversed(places)}
+    looks = {text: (quality(shown), triples(shown)) for text, shown in windows.items()}
+    return {number: _scan([rows.texts[at] for at in places], looks) for number, places in groups.items()}
 
 
-def _counted(texts: Sequence[bytes]) -> Mapping[bytes, int]:
-    """How often each text occurs; nearly always once, and then five times faster."""
-    once = dict.fromkeys(texts, 1)
-    return once if len(once) == len(texts) else Counter(texts)
-
-
-def _looks(counts: Mapping[bytes, int], kinds: Mapping[bytes, TextQuality], alike: NearCopies) -> TextScan:
-    short = looping = scattered = 0
-    for text, count in counts.items():
-        kind = kinds[text]
-        if kind is TextQuality.SHORT:
-            short += count
-        elif kind is TextQuality.LOOPING:
-            looping += count
-        elif kind is TextQuality.SCATTERED:
-            scattered += count
-    return TextScan(sum(counts.values()) - short, looping, scattered, alike.near_unique, alike.distinct)
+def _scan(texts: Sequence[bytes], looks: Mapping[bytes, tuple[TextQuality, Sequence[Triple]]]) -> TextScan:
+    kinds = Counter(looks[text][0] for text in texts)
+    alike = near_copies([looks[text][1] for text in dict.fromkeys(texts)])
+    judged = len(texts) - kinds[TextQuality.SHORT]
+    return TextScan(judged, kinds[TextQuality.LOOPING], kinds[TextQuality.SCATTERED], *alike)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from array import array
-from collections.abc import Sequence
 from enum import Enum
 from itertools import groupby
 
@@ -20,8 +19,6 @@ FAR = 4_000
 SUFFIX = 24
 PERIODIC = 512
 """Characters that such a passage, repeated, must fill at least."""
-PROBES, PROBE = 5, 8
-"""Strings of so many characters that are looked for before a text is compressed."""
 SHORTEST = 16
 """Characters below which a text is not judged."""
 COMPRESSIBLE = 256
@@ -87,29 +84,12 @@ def _goes_round(text: str) -> bool:
 
 def _loops(text: str) -> bool:
     if len(text) >= COMPRESSIBLE:
-        if not _recurs(text):
-            return False
         data = text.encode("utf-8", "surrogatepass")
         return len(zlib.compress(data, 1)) <= RATIO * len(data)
     count = len(text) - NGRAM + 1
     if len({text[at : at + NGRAM] for at in range(count)}) <= DISTINCT_NGRAMS * count:
         return True
     return max(sum(1 for _ in run) for _, run in groupby(text)) >= ONE_CHARACTER * len(text)
-
-
-def _recurs(text: str) -> bool:
-    """Whether two of five probes from the second half are in front of themselves too; else nothing can compress.
-
-    A text that zlib takes to 15 % consists of copies of 20 characters or more: two probes of three lie in one, in loops
-    nearly all. Looking for five short strings takes a twentieth of the time that compressing takes.
-    """
-    half, hits = len(text) // 2, 0
-    *places, last = range(half, len(text) - PROBE, (half - PROBE) // PROBES)
-    for at in places:
-        hits += text.find(text[at : at + PROBE]) < at
-        if hits > 1:
-            return True
-    return hits > 0 and text.find(text[last : last + PROBE]) < last
 
 
 def _is_scattered(text: str) -> bool:
@@ -131,10 +111,6 @@ SPECIAL = re.compile(  # \uff5c: the bar of DeepSeek's tokens
 )
 """Special tokens as tokenizers print them (ms-swift 3.12 leaves ``<|im_end|>`` in its texts, 4.6 and TRL strip it)."""
 
-ANGLED = ("<|", "<\uff5c", "s>", "<pad>", "</pad>", "unk>", "_of_turn>")
-SQUARE = ("[PAD]", "[EOS]", "[SEP]", "[CLS]")
-"""One of these is in every text with a special token: looking for them is much faster than the expression."""
-
 TEXT_KEYS = ("reasoning_content", "thinking", "content", "text", "tool_calls", "function", "name", "arguments")
 """Keys of a conversation's messages and their parts that hold what the model wrote, or thought (TRL separates them)."""
 
@@ -144,10 +120,7 @@ _SECRET = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}|(?:sk|hf|ghp|xox[
 
 def plain(text: str) -> str:
     """The text without special tokens."""
-    angled = "<" in text and any(mark in text for mark in ANGLED)
-    if angled or ("[" in text and any(mark in text for mark in SQUARE)):
-        return SPECIAL.sub("", text)
-    return text
+    return SPECIAL.sub("", text) if "<" in text or "[" in text else text
 
 
 def as_text(value: object) -> str:
@@ -188,10 +161,6 @@ def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
-def digests(texts: Sequence[str]) -> list[bytes]:
-    """Per text 128 bits that differ from any other's; broken surrogates count as they are."""
-    hashed = xxhash.xxh3_128_digest
-    try:
-        return [hashed(text.encode()) for text in texts]
-    except UnicodeEncodeError:
-        return [hashed(text.encode("utf-8", "surrogatepass")) for text in texts]
+def digest(text: str) -> bytes:
+    """128 bits that differ from any other text's; broken surrogates count as they are."""
+    return xxhash.xxh3_128_digest(text.encode("utf-8", "surrogatepass"))
