@@ -83,18 +83,6 @@ def test_the_newest_record_may_still_be_on_its_way() -> None:
     assert [frame.damage for frame in read(hole + framed(b"three"))] == ["", "a record with a wrong checksum", ""]
 
 
-@given(PAYLOADS, st.lists(st.tuples(st.integers(0, 800), st.integers(1, 255)), max_size=3))
-def test_records_are_taken_together_as_they_are_one_by_one(payloads: list[bytes], flips: list[tuple[int, int]]) -> None:
-    data = bytearray(b"".join(map(framed, payloads)))
-    for place, mask in flips:
-        if place < len(data):
-            data[place] ^= mask
-    together = [read(bytes(data), ended=ended) for ended in (False, True)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(framing, "_AT_ONCE", 0)
-        assert [read(bytes(data), ended=ended) for ended in (False, True)] == together
-
-
 @pytest.mark.slow
 def test_a_record_of_many_mebibytes_is_passed_over_unread() -> None:
     asked: list[int] = []

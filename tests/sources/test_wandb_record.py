@@ -12,7 +12,6 @@ from wandb.proto.wandb_internal_pb2 import (
     ConfigRecord,
     HistoryItem,
     HistoryRecord,
-    HistoryStep,
     OutputRawRecord,
     Record,
     RunExitRecord,
@@ -96,41 +95,3 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         except ValueError:
             continue
         assert record is None or isinstance(record, (WandbHistory, WandbConfig, WandbExit))
-
-
-@given(key=st.text(max_size=200), value=st.text(max_size=200))
-def test_short_items_are_read_as_long_ones(key: str, value: str) -> None:
-    """An item of one key and value is read at once; the same with a field that the reader doesn't know is not."""
-    plain = item(value, key).SerializeToString()
-    unknown = b"\x98\x06\x01"  # field 99, the number 1
-    read = [wandb_record.decode(_history_of(one)) for one in (plain, plain + unknown)]
-    assert read[0] == read[1]
-
-
-KEYS = st.sampled_from(["train/loss", "a b", "é"]) | st.text(max_size=140)
-LIKE_NUMBERS = st.sampled_from(["-1.5e-05", "1E+6", "2_0", "1.", "01", "1\n", "NaN", "12:30"])
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(KEYS, min_size=1, max_size=2),
-            LIKE_NUMBERS | st.floats().map(repr) | st.integers().map(str) | st.text(max_size=140),
-        ),
-        max_size=6,
-    ),
-    st.integers(0, 300),
-)
-def test_calls_are_read_at_once_as_item_by_item(items: list[tuple[list[str], str]], step: int) -> None:
-    """The client puts the step behind the items; a field that the reader doesn't know makes it read each by itself."""
-    row = HistoryRecord(item=[item(value, *path) for path, value in items], step=HistoryStep(num=step))
-    plain = Record(history=row).SerializeToString()
-    for one in row.item:
-        one.MergeFromString(b"\x98\x06\x01")
-    by_item = Record(history=row).SerializeToString()
-    assert repr(wandb_record.decode(plain)) == repr(wandb_record.decode(by_item))  # NaN equals NaN
-
-
-def _history_of(message: bytes) -> bytes:
-    parsed = HistoryItem.FromString(message)
-    return history(parsed)

@@ -37,9 +37,6 @@ def block_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[Fil
     parts: list[bytes] = []
     size = 0
     while True:
-        for frame in () if parts else _whole_chunks(read(at, BLOCK - at % BLOCK), at):
-            yield frame
-            at = frame.end
         if (chunk := _chunk(read, at, ended=ended)) is None:
             break
         kind, data, at, damage = chunk
@@ -56,18 +53,6 @@ def block_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[Fil
             parts = []
     if ended and read(begun if parts else at, 1):
         yield FileFrame(begun, at, b"", "a record that is not whole at the end")
-
-
-def _whole_chunks(data: bytes, start: int) -> Iterator[FileFrame]:
-    """The first records of a block's bytes, which begin at ``start``, as far as each is one undamaged chunk."""
-    at = 0
-    while at + _CHUNK.size <= len(data):
-        check, length, kind = _CHUNK.unpack_from(data, at)
-        end = at + _CHUNK.size + length
-        if kind != FULL or end > len(data) or zlib.crc32(data[at + _CHUNK.size - 1 : end]) != check:
-            return
-        yield FileFrame(start + at, start + end, data[at + _CHUNK.size : end])
-        at = end
 
 
 def begins(read: Read, *headers: bytes) -> bool:
@@ -104,8 +89,6 @@ TF_HEAD, CHECK_SIZE = struct.Struct("<QI"), 4
 _MASK = 0xA282EAD8
 _CANDIDATE = re.compile(rb"(?=(?!\0\0\0)[\s\S]{3}\0{5})")
 """A length below 16 MiB in eight bytes."""
-_AT_ONCE = 64 << 10
-"""Bytes whose whole records are taken before the file is read again."""
 
 
 def masked(data: bytes) -> int:
@@ -122,9 +105,6 @@ def tf_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFr
     """
     at = start
     while True:
-        for frame in _sound(read(at, _AT_ONCE), at):
-            yield frame
-            at = frame.end
         if len(head := read(at, TF_HEAD.size)) < TF_HEAD.size:
             break
         length, check = TF_HEAD.unpack(head)
@@ -142,31 +122,6 @@ def tf_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFr
         at = single.end
     if ended and (left := len(read(at, LARGEST_EVENT))):
         yield FileFrame(at, at + left, b"", f"{left} bytes at the end that are no whole record")
-
-
-def _sound(data: bytes, start: int) -> Iterator[FileFrame]:
-    """The first records of some bytes, which begin at ``start`` in the file, as far as they are whole and undamaged.
-
-    Records of a log have few different lengths, so each length's checksum is computed once.
-    """
-    checks: dict[int, int] = {}
-    at, size = 0, len(data)
-    while at + TF_HEAD.size <= size:
-        length, check = TF_HEAD.unpack_from(data, at)
-        begin = at + TF_HEAD.size
-        end = begin + length
-        if end + CHECK_SIZE > size:
-            return
-        if checks.get(length) != check:
-            if masked(data[at : at + 8]) != check:
-                return
-            checks[length] = check
-        payload = data[begin:end]
-        found = crc32c(payload)
-        if ((found >> 15 | found << 17) + _MASK) & 0xFFFFFFFF != int.from_bytes(data[end : end + CHECK_SIZE], "little"):
-            return
-        yield FileFrame(start + at, start + end + CHECK_SIZE, payload)
-        at = end + CHECK_SIZE
 
 
 def stuck(read: Read, at: int) -> bool:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.rows.step_assembly import PROFILING
 from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.config_files import FROM_CHECKPOINT, logged_config
 from grpo_watch.sources.trackers import framing, protobuf_wire
@@ -31,13 +27,6 @@ PACKED = {5: "f", 6: "d"}
 """Fields of a tensor that hold floats and doubles; of the others (7, 10: int32, int64) varints."""
 VARINTS = frozenset({7, 10})
 STRINGS = 8
-_LONE = re.compile(
-    rb"\x09(.{8})\x10(?P<step>[\x80-\xff]{0,9}[\0-\x7f])"
-    rb"\x2a([\0-\x7f])\x0a([\0-\x7f])\x0a([\0-\x7f])(?P<tag>.{1,127})\x15(.{4})",
-    re.DOTALL,
-)
-"""Time and step; then summary, value and tag, each with its length; then the number."""
-_DOUBLE, _SINGLE = struct.Struct("<d"), struct.Struct("<f")
 
 
 class SummaryEvent(NamedTuple):
@@ -57,8 +46,6 @@ def decode_event(payload: bytes) -> SummaryEvent:
     Raises:
         ValueError: the payload is no such message.
     """
-    if (lone := lone_scalar(payload)) is not None:
-        return _plain(lone)
     step, time, scalars, texts = 0, None, dict[str, float](), dict[str, str]()
     for number, value in protobuf_wire.fields(payload):
         if number == _STEP and isinstance(value, int):
@@ -72,32 +59,6 @@ def decode_event(payload: bytes) -> SummaryEvent:
                 else:
                     scalars[tag] = found
     return SummaryEvent(step if step >= 0 else None, time, scalars, texts)
-
-
-def lone_scalar(payload: bytes) -> re.Match[bytes] | None:
-    """The parts of an event that is one plain scalar with time and step, as all writers put it; None for any other.
-
-    Nearly every event is one, and field by field it would take four times as long.
-    """
-    found = _LONE.fullmatch(payload)
-    if found is None:
-        return None
-    _, _, summary, value, length, tag, _ = found.groups()
-    size = len(tag)
-    return found if length[0] == size and value[0] == size + 7 and summary[0] == size + 9 else None
-
-
-def _plain(found: re.Match[bytes]) -> SummaryEvent:
-    clock, digits, _, _, _, tag, number = found.groups()
-    step = step_of(digits)
-    scalars = {tag.decode("utf-8", "replace"): _SINGLE.unpack(number)[0]}
-    return SummaryEvent(step if step >= 0 else None, _DOUBLE.unpack(clock)[0], scalars, {})
-
-
-@lru_cache(maxsize=16)
-def step_of(digits: bytes) -> int:
-    """The number of a step's varint; the scalars of a step follow each other."""
-    return protobuf_wire.signed(protobuf_wire.varint(digits, 0)[0])
 
 
 def _values(summary: bytes) -> Iterator[tuple[str, float | str]]:
@@ -169,20 +130,6 @@ AT_END = frozenset({END, "train/train_samples_per_second", "train/train_steps_pe
 """What transformers logs once, when training is over; ``epoch`` comes last."""
 LAST = "train/epoch"
 NOT_YET = -1
-APART = (*row_numbers.EVALUATION, PROFILING)
-"""Beginnings of tags that are not joined with those of train rows."""
-MOST_JOINED = 1_024
-"""Numbers that are joined before they are passed on: fewer than a row may have."""
-
-
-@dataclass(slots=True)
-class _Piece:
-    """Numbers of one step that were logged one after the other; ``order`` is the place of the first."""
-
-    order: int
-    step: int
-    values: dict[str, float | None]
-    time: float | None = None
 
 
 class TfeventsSource(FramedLog):
@@ -205,7 +152,6 @@ class TfeventsSource(FramedLog):
         ending = row_numbers.whole(self._known.get("ending"))
         self._ending = NOT_YET if ending is None else ending
         self._last = NOT_YET
-        self._piece: _Piece | None = None
 
     def finish(self) -> Iterator[Item]:
         """Yield the newest step."""
@@ -222,9 +168,6 @@ class TfeventsSource(FramedLog):
     def _start_over(self) -> None:
         self._ending = self._last = NOT_YET
 
-    def _turn_over(self, seen: float | None) -> None:
-        self._add(seen)
-
     def _fault(self) -> str:
         at = self._feed.read_to
         if not framing.stuck(self._file.read, at):
@@ -233,14 +176,6 @@ class TfeventsSource(FramedLog):
 
     def take(self, start: int, following: int, record: SummaryEvent, seen: float | None) -> None:
         """One logged number, or several at once, or a text."""
-        if self._joins(record):
-            if self._piece is None or self._piece.step != record.step or len(self._piece.values) == MOST_JOINED:
-                self._add(seen)
-                self._piece = _Piece(start, record.step or 0, {})
-            self._piece.values.update(record.scalars)
-            self._piece.time = record.time
-            return
-        self._add(seen)
         for tag, text in record.texts.items():
             config = self._config(tag, text, start)
             if config is not None:
@@ -249,19 +184,6 @@ class TfeventsSource(FramedLog):
             self.stats.skip(Skip.NO_STEP, f"byte {start}: a negative step")
         elif record.scalars:
             self._scalars(start, following, record, seen)
-
-    def _joins(self, event: SummaryEvent) -> bool:
-        """Whether an event is one more number of a train row, and says nothing about the end of training."""
-        if event.step is None or event.texts or len(event.scalars) != 1 or self._ending != NOT_YET:
-            return False
-        (tag,) = event.scalars
-        return tag not in AT_END and not tag.startswith(APART) and event.time is not None
-
-    def _add(self, seen: float | None) -> None:
-        """Pass the numbers on that were joined."""
-        piece, self._piece = self._piece, None
-        if piece is not None:
-            self._feed.add(piece.order, piece.step, piece.values, piece.time, seen)
 
     def _scalars(self, start: int, following: int, event: SummaryEvent, seen: float | None) -> None:
         if self._last != NOT_YET:

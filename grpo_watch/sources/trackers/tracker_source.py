@@ -211,9 +211,6 @@ class FramedLog(TrackerFile):
         """What there is to give before the next record."""
         yield from ()
 
-    def _turn_over(self, seen: float | None) -> None:
-        """The turn's last record was taken."""
-
     def _start_over(self) -> None:
         """The file is another one."""
 
@@ -262,7 +259,6 @@ class FramedLog(TrackerFile):
                     yield from self._give()
                 if self._budget.ends(frame.end):
                     break
-            self._turn_over(seen)
             yield from self._give()
             fault = fault or self._fault()
         self.stats.bytes, self.stats.problem = self._file.bytes, self._file.problem or fault

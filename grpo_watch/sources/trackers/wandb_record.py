@@ -14,12 +14,7 @@ _HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18
 _ITEM, _KEY, _NESTED, _VALUE = 1, 1, 2, 16
 _UPDATE, _RUN_CONFIG = 1, 4
 _EXIT_CODE = 1
-_ITEM_TAG, _KEY_TAGS = _ITEM << 3 | 2, (_KEY << 3 | 2, _NESTED << 3 | 2)
-_VALUE_HEADS = tuple(b"\x82\x01" + bytes((size,)) for size in range(protobuf_wire.CONTINUED))
-"""Tag and length before a value of so many bytes."""
-_SHORTEST = 7
-"""Bytes of an item without key and value: its tag and length, and those of its two fields."""
-_NO_SCALARS = frozenset({"{", "[", "", b"{", b"[", b""})
+_NO_SCALARS = frozenset({"{", "[", ""})
 """Beginnings of values that are no single number or text."""
 LONGEST_VALUE = 4_096
 """Characters of a logged value that may be a number, or name a table; longer ones are pictures and histograms."""
@@ -92,37 +87,6 @@ def scalar(text: str) -> object:
 
 
 def _history(message: bytes) -> WandbHistory:
-    plain = _plain_row(message)
-    return _any_history(message) if plain is None else WandbHistory(plain, {})
-
-
-def _plain_row(message: bytes) -> dict[str, object] | None:
-    """The row of a call whose items have one key and one value of fewer than 128 bytes each; None for any other.
-
-    Nearly every call is such, and field by field it would take three times as long.
-    """
-    row: dict[str, object] = {}
-    at, end = 0, len(message)
-    while at + _SHORTEST <= end and message[at] == _ITEM_TAG:
-        size, kind, length = message[at + 1 : at + 4]
-        key_end, item_end = at + 4 + length, at + 2 + size
-        value_at = key_end + 3
-        if size >= protobuf_wire.CONTINUED or kind not in _KEY_TAGS or value_at > item_end or item_end > end:
-            return None
-        if message[key_end:value_at] != _VALUE_HEADS[item_end - value_at]:
-            return None
-        value = message[value_at:item_end]
-        if value[:1] not in _NO_SCALARS:
-            key = message[at + 4 : key_end].decode("utf-8", "replace")
-            try:
-                row[key] = float(value if b"_" not in value else b"")
-            except ValueError:
-                row[key] = scalar(value.decode("utf-8", "replace"))
-        at = item_end
-    return None if any(number == _ITEM for number, _ in protobuf_wire.fields(message[at:])) else row
-
-
-def _any_history(message: bytes) -> WandbHistory:
     items = list(map(_item, _nested(message, _ITEM)))
     media = {item.path[0] for item in items if item.path[1:] == ["_type"]}
     row: dict[str, object] = {}
