@@ -26,7 +26,6 @@ from grpo_watch.sources.rows.pieces import PiecesSource
 from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
 from grpo_watch.sources.trackers.logged_tables import ConsoleTables
 from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader
-from grpo_watch.sources.trackers.tracker_source import TrackerFile
 
 if TYPE_CHECKING:
     from grpo_watch.sources.checkpoints.weights import ReadLimits
@@ -83,8 +82,6 @@ KINDS: Mapping[ChannelContent, ChannelKind] = {
 SIMPLE: Mapping[ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]] = {
     ChannelContent.JSONL_PIECES: JsonlPiecesSource,
     ChannelContent.TRAINER_STATE: _late("rows.trainer_state", "TrainerStateSource"),
-    ChannelContent.RUN_CONFIG: RunConfigSource,
-    ChannelContent.PROBE: _late("checkpoints.probe_source", "ProbeSource"),
     ChannelContent.NOTEBOOK: _late("console.notebook", "NotebookSource"),
     ChannelContent.JSON_DOCUMENT: DocumentSource,
     ChannelContent.ROW_PIECES: PiecesSource,
@@ -103,13 +100,16 @@ COMPLETIONS = frozenset(
 """Where a run has one of these, the tables that it logs to wandb as well are not read."""
 SHOW_TEXTS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE, ChannelContent.WANDB_TABLES, ChannelContent.TRACKIO}
 """Channels beside which the tables that TRL prints to the console show nothing new."""
-COMPLETION_SOURCES: Mapping[ChannelContent, Callable[..., Source]] = {
+SOURCES: Mapping[ChannelContent, Callable[..., Source]] = {
+    ChannelContent.RUN_CONFIG: RunConfigSource,
+    ChannelContent.PROBE: _late("checkpoints.probe_source", "ProbeSource"),
+    ChannelContent.CHECKPOINTS: _late("checkpoints.source", "CheckpointSource"),
     ChannelContent.COMPLETIONS_JSONL: _late("completions.jsonl_source", "CompletionsJsonlSource"),
     ChannelContent.COMPLETIONS_PARQUET: _late("completions.parquet", "CompletionsParquetSource"),
     ChannelContent.COMPLETION_DUMPS: _late("completions.rollout_dumps", "CompletionDumpsSource"),
     ChannelContent.WANDB_TABLES: _late("completions.completion_table", "WandbTablesSource"),
 }
-"""One file of completions, or folders with one per step."""
+"""Sources that are made alike (``ChannelSource``), beside those of trackers."""
 STEP = "step"
 """What ``columns`` calls the step, which is no metric."""
 
@@ -248,11 +248,7 @@ class _Builder:
 
     def build(self, channel: FoundChannel) -> OpenedSource | None:
         """The opened source, or None for a channel without a reader."""
-        if channel.opens is None:
-            source = self._source(channel)
-        else:
-            cursor = self.cursors.get(channel.name)
-            source = channel.opens(channel.name, self._group_size, channel.segment, cursor, self.examples)
+        source = self._source(channel)
         if source is None:
             return None
         if STEP in self.columns and isinstance(source, NamesStep):
@@ -263,20 +259,6 @@ class _Builder:
     def _group_size(self) -> int | None:
         size = self.pipeline.state.number("num_generations")
         return int(size) if size is not None else None
-
-    def _logged(self, tracker: type[TrackerFile], channel: FoundChannel, cursor: Cursor | None) -> Source:
-        """What the job logged to a tracker's files: rows, settings and completions in one."""
-        return tracker(
-            channel.name,
-            channel.path,
-            self.roots,
-            self._group_size,
-            channel.segment,
-            cursor,
-            run=run_name(channel.name),
-            examples=self.examples,
-            tables=channel.name not in self.without_tables,
-        )
 
     def _console(self, name: str) -> Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]:
         tables = None if name in self.without_tables else partial(ConsoleTables, examples=self.examples)
@@ -292,13 +274,16 @@ class _Builder:
         mapped = MAPPED.get(channel.what)
         if mapped is not None:
             return mapped(*common, segment, cursor, self.columns)
-        completions = COMPLETION_SOURCES.get(channel.what)
-        if completions is not None:
-            submit = () if channel.what is ChannelContent.COMPLETIONS_JSONL else (self.submit,)
-            return completions(*common, self._group_size, segment, cursor, self.examples, *submit)
-        if (tracker := reader(channel.what.value)) is not None:
-            return self._logged(tracker, channel, cursor)
-        if channel.what is not ChannelContent.CHECKPOINTS:
+        return self._made_alike(channel, cursor)
+
+    def _made_alike(self, channel: FoundChannel, cursor: Cursor | None) -> Source | None:
+        """A ``ChannelSource``; None for a channel without a reader."""
+        made, own = channel.opens or SOURCES.get(channel.what), dict[str, Any]()
+        if channel.what is ChannelContent.CHECKPOINTS and self.care is not None:
+            own = {"care": self.care}
+        elif (tracker := reader(channel.what.value)) is not None:
+            made, own = tracker, {"run": run_name(channel.name), "tables": channel.name not in self.without_tables}
+        if made is None:
             return None
-        how = {} if self.care is None else {"care": self.care}
-        return _late("checkpoints.source", "CheckpointSource")(*common, segment, cursor, self.submit, **how)
+        place = (channel.name, channel.path, self.roots, self._group_size, channel.segment, cursor)
+        return made(*place, examples=self.examples, submit=self.submit, **own)

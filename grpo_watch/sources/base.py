@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, TypeAlias
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
-from grpo_watch.engine.records import Cursor, Item
+from grpo_watch.engine.records import Cursor, Item, Scalar
+from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 
@@ -98,5 +101,47 @@ class Source(Protocol):
         return False
 
 
-Opens: TypeAlias = Callable[[str, Callable[[], "int | None"], int, "Cursor | None", KeptTexts], Source]
-"""Makes the source of a channel that is no file: name, a function for the group size, segment, cursor, texts kept."""
+class ChannelSource(Source):
+    """A source of a file or folder of a run; ``_begin`` makes what it holds between two polls.
+
+    Args:
+        name: the channel's name.
+        path: the file or folder.
+        roots: folders that links may not lead out of.
+        group_size: G as configured, asked at each table; None: derived from the prompts.
+        segment: order among the channels of this kind.
+        cursor: where an earlier reader stopped.
+        examples: what summaries carry of the texts.
+        submit: runs heavy reading elsewhere; None reads in place.
+        own: what only this source is made with (see its ``_begin``).
+    """
+
+    def __init__(  # noqa: PLR0913  the arguments that all of them share
+        self,
+        name: str,
+        path: Path,
+        roots: Sequence[Path],
+        group_size: Callable[[], int | None] = lambda: None,
+        segment: int = 0,
+        cursor: Cursor | None = None,
+        *,
+        examples: KeptTexts = KeptTexts.EXCERPT,
+        submit: Submit | None = None,
+        **own: Any,
+    ) -> None:
+        self.name, self.segment, self.stats = name, segment, SourceStats()
+        self._path, self._roots, self._group_size = path, tuple(roots), group_size
+        self._start, self._examples, self._submit = cursor, examples, submit
+        self._known: Mapping[str, Scalar] = cursor.state if cursor is not None else {}
+        self._begin(**own)
+
+    @abstractmethod
+    def _begin(self, *_: Any, **own: Any) -> None:
+        """Make what the source holds; everything that all sources are made with is set."""
+
+    def close(self) -> None:
+        """Nothing stays open between two polls."""
+
+
+Opens: TypeAlias = Callable[..., ChannelSource]
+"""Makes the source of a channel that is no file, as of any other."""

@@ -29,7 +29,7 @@ OLD, NEW = 1_000_000_000, 2_000_000_000
 
 
 def source(folder: Path, cursor: Cursor | None = None, **more: Any) -> CheckpointSource:
-    return CheckpointSource("checkpoint-*", folder, [folder], 0, cursor, **more)
+    return CheckpointSource("checkpoint-*", folder, [folder], cursor=cursor, **more)
 
 
 def digests(found: Any) -> list[CheckpointDigest]:

@@ -80,7 +80,7 @@ class Reading:
     def source(
         self, cursor: Cursor | None = None, place: RemotePlace = PLACE, size: Callable[[], int | None] = lambda: None
     ) -> WandbApiSource:
-        return WandbApiSource("wandb/r1", size, 0, cursor, True, place=place, hub=self.hub)
+        return WandbApiSource("wandb/r1", Path(), (), size, 0, cursor, place=place, hub=self.hub)
 
     def turn(self, seconds: float = 0.0) -> int:
         """Let time pass, then ask all that is due; how many questions that were."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from grpo_watch.engine.records import (
@@ -18,7 +17,7 @@ from grpo_watch.engine.records import (
     TensorDigest,
 )
 from grpo_watch.engine.records import TensorDigest as Digest
-from grpo_watch.sources.base import Source, SourceStats
+from grpo_watch.sources.base import ChannelSource
 from grpo_watch.sources.checkpoints.probe_file import (
     AHEAD,
     MODULUS,
@@ -93,26 +92,15 @@ PATIENCE = 2
 """Probes that the first process may be ahead of another before that one is no longer waited for."""
 
 
-class ProbeSource(Source):
+class ProbeSource(ChannelSource):
     """Joins the files of a run's processes by step; the one of the lowest rank is the clock.
 
     A step is given out once every process that writes has reached it, has failed, or is two probes behind. The
     engine's lines come as they are. ``stats.problem`` says who failed.
-
-    Args:
-        name: the channel's name.
-        folder: the run's folder.
-        roots: folders that links may not lead out of.
-        segment: order among the folders of this kind.
-        cursor: where an earlier reader stopped.
     """
 
-    def __init__(
-        self, name: str, folder: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
-    ) -> None:
-        self.name, self.stats = name, SourceStats()
-        self._folder, self._roots, self._segment = folder, tuple(roots), segment
-        self._state: dict[str, Scalar] = dict(cursor.state) if cursor is not None else {}
+    def _begin(self) -> None:
+        self._state: dict[str, Scalar] = dict(self._known)
         self._files: dict[str, ProcessFile] = {}
         self._seeds: dict[int, int] = {}
 
@@ -155,7 +143,7 @@ class ProbeSource(Source):
         """Read a piece of each file, and give out the steps that are whole."""
         for file in ranks:
             for line in file.read(self.stats, last=last):
-                yield from self._begin(line, first=file is ranks[0])
+                yield from self._started(line, first=file is ranks[0])
         if ranks:
             yield from self._steps(ranks[0], ranks[1:], seen, last=last)
         for engine in engines:
@@ -168,13 +156,13 @@ class ProbeSource(Source):
     def _look(self) -> None:
         """Find the files; there may be more of them from time to time."""
         try:
-            names = sorted(path.name for path in self._folder.iterdir() if FILE.fullmatch(path.name))
+            names = sorted(path.name for path in self._path.iterdir() if FILE.fullmatch(path.name))
         except OSError:
             return  # what is open is read on; a folder that can't be listed is reported by discovery
         for name in names:
             key = name.removeprefix("grpo-watch-probe-").removesuffix(".jsonl")
             if key not in self._files:
-                self._files[key] = ProcessFile(self._folder / name, self._roots, key, self._state)
+                self._files[key] = ProcessFile(self._path / name, self._roots, key, self._state)
 
     def _steps(
         self, clock: ProcessFile, others: Sequence[ProcessFile], seen: float | None, *, last: bool
@@ -211,29 +199,29 @@ class ProbeSource(Source):
             complete=True,
             tensors=tensors,
             kind=KINDS[first.of],
-            segment=self._segment,
+            segment=self.segment,
             seen=seen,
             replicas=tuple(joined.replicas),
             synced=first.synced,
             engine=engine,
         )
 
-    def _begin(self, start: ProbeStart, *, first: bool) -> Iterator[Item]:
+    def _started(self, start: ProbeStart, *, first: bool) -> Iterator[Item]:
         """The settings that the first process knows, and what the random seeds of all say."""
         origin = "the callback"
         if first:
             self._seeds = {}
             raw: dict[str, Any] = {"world_size": start.ranks, **start.settings}
-            logged = logged_config(raw, origin, self.name, self._segment)
+            logged = logged_config(raw, origin, self.name, self.segment)
             settings = {} if logged is None else dict(logged.settings)
             settings["world_size"] = Setting(start.ranks, origin)
             settings |= {name: Setting(value, origin) for name, value in sampled(start.sampling).items()}
-            yield RunConfig(start.framework, None, settings, self.name, self._segment, FROM_ARGUMENTS)
+            yield RunConfig(start.framework, None, settings, self.name, self.segment, FROM_ARGUMENTS)
         if start.seed is not None:
             self._seeds[start.rank] = start.seed
         if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, self._processes()):
             same = Setting("same" if len(set(self._seeds.values())) == 1 else "different", origin)
-            yield RunConfig(None, None, {"rank_seeds": same}, self.name, self._segment, FROM_ARGUMENTS)
+            yield RunConfig(None, None, {"rank_seeds": same}, self.name, self.segment, FROM_ARGUMENTS)
 
     def _processes(self) -> int:
         """Files of processes that train."""

@@ -14,12 +14,12 @@ from grpo_watch.engine.movement import Movement
 from grpo_watch.engine.records import CheckpointDigest, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
 from grpo_watch.sources.checkpoints.comparison import movement, still_base
 from grpo_watch.sources.checkpoints.extents import human
 from grpo_watch.sources.checkpoints.weights import UNHURRIED, CheckpointWeights, ReadLimits, digest_checkpoint
-from grpo_watch.sources.deferred import Deferred, Submit
+from grpo_watch.sources.deferred import Deferred
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 from grpo_watch.sources.files.reading import inside
 
@@ -79,7 +79,7 @@ def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
         return False
 
 
-class CheckpointSource(Source):
+class CheckpointSource(ChannelSource):
     """Watches a folder and digests each complete checkpoint in it, by rising step.
 
     Complete means: weight files are there, what the framework writes last (``checkpoint_layouts``) is there and whole,
@@ -94,31 +94,13 @@ class CheckpointSource(Source):
 
     A link to another checkpoint of this folder is passed over; one out of the roots is refused and reported in
     ``stats.problem``. A step saved again with the same bytes is not emitted again.
-
-    Args:
-        name: the channel's name.
-        folder: the folder that holds ``checkpoint-<step>`` folders.
-        roots: folders that links may not lead out of.
-        segment: order among the folders of this kind.
-        cursor: where an earlier reader stopped.
-        submit: runs the hashing elsewhere; None hashes in place.
-        care: how weights are read.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  where, how, and from where on
-        self,
-        name: str,
-        folder: Path,
-        roots: Sequence[Path],
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        submit: Submit | None = None,
-        care: ReadLimits = UNHURRIED,
-    ) -> None:
-        self.name, self.stats, self._care = name, SourceStats(), care
+    def _begin(self, *, care: ReadLimits = UNHURRIED) -> None:
+        """``care``: how weights are read."""
+        self._care = care
         self._last: tuple[int, Path, Mapping[str, str]] | None = None
-        self._folder, self._roots, self._segment = folder, tuple(roots), segment
-        self._sweep, self._work = Sweep(cursor), Deferred[int](submit, limit=1)
+        self._sweep, self._work = Sweep(self._start), Deferred[int](self._submit, limit=1)
         self._found: dict[int, CheckpointFolder] = {}
         self._since: dict[int, tuple[CheckpointFolder, float]] = {}
         self._judged: dict[int, CheckpointFolder] = {}
@@ -158,15 +140,12 @@ class CheckpointSource(Source):
         """Where reading would continue."""
         return self._sweep.cursor(self.name, {})
 
-    def close(self) -> None:
-        """Nothing stays open between checkpoints."""
-
     def _ready(self, seen: float | None) -> Mapping[int, SweepEntry]:
         """The checkpoints that are complete, by step."""
         try:
-            listed = list_checkpoints(self._folder, self._roots)
+            listed = list_checkpoints(self._path, self._roots)
         except OSError as error:
-            self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
+            self.stats.problem = f"{self._path}: can't be listed: {error.strerror or error}"
             return {}
         self.stats.problem = self._refusal
         self._found = {found.step: found for found in listed.folders}
@@ -265,7 +244,7 @@ class CheckpointSource(Source):
             complete=True,
             tensors=weights.tensors,
             kind=weights.kind,
-            segment=self._segment,
+            segment=self.segment,
             seen=seen,
             problems=weights.problems,
             adapter=weights.adapter,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,9 @@ from typing import Any, BinaryIO, TypeAlias
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.completions.summarise import Grouping
-from grpo_watch.sources.deferred import Deferred, Submit
-from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.deferred import Deferred
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 from grpo_watch.sources.files.reading import inside, open_regular
 
@@ -83,41 +82,17 @@ RELIST = 30
 """Polls after which the folder is listed again although its own time did not change (older files overwritten)."""
 
 
-class CompletionFolder(Source, ABC):
+class CompletionFolder(ChannelSource):
     """Reads the files of a folder by rising step; a file that a later attempt overwrites is read again.
 
     A file that repeats the one before it is counted as a duplicate and not emitted. One that can't be parsed is tried
     again and counted when it stays so; one that is too large is named in the log, and not tried again until it changes.
-
-    Args:
-        name: the channel's name.
-        folder: the folder of the files.
-        roots: folders that links may not lead out of.
-        group_size: G as configured, asked at each file; None: derived from the prompts.
-        segment: order among the folders of this kind.
-        cursor: where an earlier reader stopped.
-        examples: what summaries carry of the texts.
-        submit: runs the reading of a file elsewhere; None reads in place.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and three of its own
-        self,
-        name: str,
-        folder: Path,
-        roots: Sequence[Path],
-        group_size: Callable[[], int | None],
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        examples: KeptTexts = KeptTexts.EXCERPT,
-        submit: Submit | None = None,
-    ) -> None:
-        self.name, self.stats = name, SourceStats()
-        self._folder, self._roots, self._group_size = folder, tuple(roots), group_size
-        self._segment, self._examples = segment, examples
-        self._sweep, self._work = Sweep(cursor), Deferred[tuple[int, int | None]](submit)
-        state = cursor.state if cursor is not None else {}
-        self._digest, self._prompts = state.get("digest"), state.get("prompts")
-        self._newest = state.get("newest")
+    def _begin(self) -> None:
+        self._sweep, self._work = Sweep(self._start), Deferred[tuple[int, int | None]](self._submit)
+        self._digest, self._prompts = self._known.get("digest"), self._known.get("prompts")
+        self._newest = self._known.get("newest")
         self._files: dict[int, tuple[str, tuple[int, int]]] = {}
         self._failed: dict[int, DumpResult] = {}
         self._polls, self._modified, self._left, self._refusal = 0, -1, False, ""
@@ -163,14 +138,11 @@ class CompletionFolder(Source, ABC):
         """Whether a file is there that is looked at once more before it is read, or could not be parsed at first."""
         return self._left or bool(self._failed)
 
-    def close(self) -> None:
-        """Nothing stays open between files."""
-
     def _may_have_changed(self) -> bool:
         """Whether a file came or the newest was rewritten; listing thousands of files at each poll would be dear."""
         self._polls += 1
         try:
-            modified = self._folder.stat().st_mtime_ns
+            modified = self._path.stat().st_mtime_ns
         except OSError:
             modified = -1
         changed, self._modified = modified != self._modified, modified
@@ -181,7 +153,7 @@ class CompletionFolder(Source, ABC):
             return False
         name, signature = self._files[max(self._files)]
         try:
-            return signature_of((self._folder / name).stat()) != signature
+            return signature_of((self._path / name).stat()) != signature
         except OSError:
             return True
 
@@ -191,7 +163,7 @@ class CompletionFolder(Source, ABC):
         Raises:
             OSError: the folder can't be listed.
         """
-        with os.scandir(self._folder) as listing:
+        with os.scandir(self._path) as listing:
             for item in listing:
                 yield item.name, _listed(item)
 
@@ -206,7 +178,7 @@ class CompletionFolder(Source, ABC):
         except FileNotFoundError:
             return {}
         except OSError as error:
-            self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
+            self.stats.problem = f"{self._path}: can't be listed: {error.strerror or error}"
             return {}
         self.stats.problem = self._refusal
         return {step: entry for step, entry in entries.items() if self._ready(step, entry)}
@@ -214,7 +186,7 @@ class CompletionFolder(Source, ABC):
     def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
         while True:
             while self._work.room() and (step := self._sweep.next()) is not None:
-                self._submit(step)
+                self._read(step)
             taken = self._work.take(wait=wait)
             if taken is None:
                 return
@@ -222,11 +194,11 @@ class CompletionFolder(Source, ABC):
             if size == self._group_size():
                 yield from self._collect(step, result, seen)
             else:  # the configuration was read after this file was begun
-                self._submit(step, first=True)
+                self._read(step, first=True)
 
-    def _submit(self, step: int, *, first: bool = False) -> None:
+    def _read(self, step: int, *, first: bool = False) -> None:
         size = self._group_size()
-        function, arguments = self._reading(self._folder / self._files[step][0], size)
+        function, arguments = self._reading(self._path / self._files[step][0], size)
         self._work.submit((step, size), function, *arguments, first=first)
 
     def _collect(self, step: int, result: DumpResult | Exception, seen: float | None) -> Iterator[Item]:
@@ -245,7 +217,7 @@ class CompletionFolder(Source, ABC):
             self._sweep.done(step, signature)
             self._count(result)
             log.warning(
-                "a file is not read", extra={"fields": {"file": str(self._folder / name), "reason": result.failure}}
+                "a file is not read", extra={"fields": {"file": str(self._path / name), "reason": result.failure}}
             )
         else:
             before = self._failed.pop(step, None)
@@ -269,7 +241,7 @@ class CompletionFolder(Source, ABC):
         stream = self._stream(step, grouping)
         self._digest, self._prompts, self._newest = grouping.digest, grouping.prompts, step
         self.stats.records += 1
-        yield grouping.summary(self.name, step, stream, self._segment, seen)
+        yield grouping.summary(self.name, step, stream, self.segment, seen)
 
 
 def _listed(item: os.DirEntry[str]) -> tuple[int, int] | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.frameworks import row_numbers
+from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.completions.completion_table import CompletionTable, read_table
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group, summarise_groups
@@ -97,7 +97,7 @@ class _Held:
         return {name: column + [None] * (count - len(column)) for name, column in self.rewards.items()}
 
 
-class CompletionsJsonlSource(Source):
+class CompletionsJsonlSource(ChannelSource):
     """Reads the four schemas of ms-swift (see ``completion_table.read_table``).
 
     A table that repeats the one before it (ms-swift does not clear its buffer: the copy at the end of training, steps
@@ -105,34 +105,12 @@ class CompletionsJsonlSource(Source):
     evaluation into the same file without marking them: a second, different table under the same step is taken for
     evaluation, as a log event writes only one table of training per step. Where an evaluation was logged under a step
     of its own, it can't be distinguished from training.
-
-    Args:
-        name: the channel's name.
-        path: the file.
-        roots: folders that links may not lead out of.
-        group_size: G as configured, asked at each table; None: derived from the prompts.
-        segment: order among the files of this kind.
-        cursor: where an earlier reader stopped.
-        examples: what summaries carry of the texts.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources share, and two of its own
-        self,
-        name: str,
-        path: Path,
-        roots: Sequence[Path],
-        group_size: Callable[[], int | None],
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        examples: KeptTexts = KeptTexts.EXCERPT,
-    ) -> None:
-        self.name, self.stats = name, SourceStats()
-        self._group_size, self._segment, self._examples = group_size, segment, examples
-        self._tail = Tail(path, roots, cursor, max_line=MAX_LINE, chunk=CHUNK)
-        self._read_to = cursor or self._tail.cursor(name)
-        state = cursor.state if cursor is not None else {}
-        step = state.get("step")
-        self._last_digest, self._last_step = state.get("digest"), step if isinstance(step, int) else None
+    def _begin(self) -> None:
+        self._tail = Tail(self._path, self._roots, self._start, max_line=MAX_LINE, chunk=CHUNK)
+        self._read_to = self._start or self._tail.cursor(self.name)
+        self._last_digest, self._last_step = self._known.get("digest"), row_numbers.whole(self._known.get("step"))
         self._held: _Held | None = None
 
     def poll(self, seen: float | None) -> Iterator[Item]:
@@ -209,4 +187,4 @@ class CompletionsJsonlSource(Source):
         stream = Stream.EVAL if may_be_eval and step == self._last_step else Stream.TRAIN
         self._last_digest, self._last_step = grouping.digest, step
         self.stats.records += 1
-        yield grouping.summary(self.name, step, stream, self._segment, seen)
+        yield grouping.summary(self.name, step, stream, self.segment, seen)

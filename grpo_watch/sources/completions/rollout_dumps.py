@@ -6,12 +6,12 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from grpo_watch.engine.records import Cursor, Item, Stream
+from grpo_watch.engine.records import Item, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps, rollout_dumps
 from grpo_watch.sources.base import Skip
@@ -26,7 +26,6 @@ from grpo_watch.sources.completions.completion_folder import (
 from grpo_watch.sources.completions.jsonl_source import decode
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries
-from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.folder_cursor import SweepEntry
 from grpo_watch.sources.files.reading import open_regular
@@ -218,32 +217,12 @@ class CompletionDumpsSource(CompletionFolder):
     """Reads the files of a folder by rising step; its format is that of the first whole file.
 
     Nothing marks the end of a file that grows line by line, so a file is read once it stayed as it was between two
-    looks (offline at once). A file that a resumed run writes again is read again.
-
-    Args:
-        name: the channel's name.
-        folder: the folder of the dumps, or one of its files.
-        roots: folders that links may not lead out of.
-        group_size: G as configured, asked at each file; None: derived from the rows.
-        segment: order among the folders of this kind.
-        cursor: where an earlier reader stopped.
-        examples: what summaries carry of the texts.
-        submit: runs the reading of a file elsewhere; None reads in place.
+    looks (offline at once). A file that a resumed run writes again is read again. Its path may be one of the files.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the arguments that all sources of completions share
-        self,
-        name: str,
-        folder: Path,
-        roots: Sequence[Path],
-        group_size: Callable[[], int | None],
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        examples: KeptTexts = KeptTexts.EXCERPT,
-        submit: Submit | None = None,
-    ) -> None:
-        folder = folder_of(folder) if may_be_dump(folder) else folder
-        super().__init__(name, folder, roots, group_size, segment, cursor, examples, submit)
+    def _begin(self) -> None:
+        super()._begin()
+        self._path = folder_of(self._path) if may_be_dump(self._path) else self._path
         self._format: RolloutDumps | None = None
         self._looked: dict[int, SweepEntry] = {}
         self._waits = self._offline = False
@@ -267,19 +246,19 @@ class CompletionDumpsSource(CompletionFolder):
         if self._format is not None:
             yield from super().finish()
         elif not self.stats.problem:
-            self.stats.skip(Skip.NOT_A_ROW, f"{self._folder.name}: no file begins like a dump of a known framework")
+            self.stats.skip(Skip.NOT_A_ROW, f"{self._path.name}: no file begins like a dump of a known framework")
 
     def _find_format(self) -> None:
         if self._format is not None:
             return
         try:
-            names = sorted(_dumps_in(self._folder), key=len)
+            names = sorted(_dumps_in(self._path), key=len)
         except OSError as error:
-            self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
+            self.stats.problem = f"{self._path}: can't be listed: {error.strerror or error}"
             return
         for name in names[:TRIED]:
             try:
-                self._format = format_at(self._folder / name, self._roots)
+                self._format = format_at(self._path / name, self._roots)
             except FileNotFoundError:
                 continue
             except (SourceError, OSError) as error:
@@ -306,9 +285,9 @@ class CompletionDumpsSource(CompletionFolder):
         if self._format is None or not self._format.inner:
             yield from super()._listing()
             return
-        for name in _dumps_in(self._folder):
+        for name in _dumps_in(self._path):
             with suppress(OSError):
-                yield name, signature_of((self._folder / name).stat())
+                yield name, signature_of((self._path / name).stat())
 
     def _step_of(self, name: str) -> int | None:
         found = self._format.named(PurePath(name)) if self._format is not None else None
@@ -321,7 +300,7 @@ class CompletionDumpsSource(CompletionFolder):
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         del step, grouping
         known = self._format
-        validates = known is not None and known.evaluation(self._folder.name, self._files)
+        validates = known is not None and known.evaluation(self._path.name, self._files)
         return Stream.EVAL if validates else Stream.TRAIN
 
 

@@ -20,7 +20,7 @@ from grpo_watch.engine.records import Cursor, RunConfig, Scalar, Setting
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings import config_files, framework_yaml
 from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, FROM_CHECKPOINT, FROM_LAUNCH, FROM_USER
@@ -109,20 +109,15 @@ def read_run_config(
     folder: Path, roots: Sequence[Path] = (), segment: int = 0, channel: str = "run-config"
 ) -> list[RunConfig]:
     """The settings in the configuration files of ``folder`` and of its newest checkpoint, one record per file."""
-    source = RunConfigSource(channel, folder, roots or (folder,), segment)
+    source = RunConfigSource(channel, folder, roots or (folder,), segment=segment)
     return [item for item in source.poll(None) if isinstance(item, RunConfig)]
 
 
-class RunConfigSource(Source):
+class RunConfigSource(ChannelSource):
     """Watches the configuration files of one folder and yields a record when a file appears or has new settings."""
 
-    def __init__(
-        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
-    ) -> None:
-        self.name = name
-        self.stats = SourceStats()
-        self._folder, self._roots, self._segment = path, tuple(roots), segment
-        self._given: dict[str, str] = {key: str(value) for key, value in (cursor.state if cursor else {}).items()}
+    def _begin(self) -> None:
+        self._given = {key: str(value) for key, value in self._known.items()}
         self._states: dict[str, tuple[int, int, int]] = {}
 
     def poll(self, seen: float | None) -> Iterator[Item]:
@@ -134,7 +129,7 @@ class RunConfigSource(Source):
                 info = path.stat()
             except OSError:
                 continue
-            role = path.name if kind.in_checkpoint else path.relative_to(self._folder).as_posix()
+            role = path.name if kind.in_checkpoint else path.relative_to(self._path).as_posix()
             state = (info.st_ino, info.st_size, info.st_mtime_ns)
             if self._states.get(str(path)) == state:
                 continue
@@ -154,12 +149,9 @@ class RunConfigSource(Source):
         """What was given last, by file."""
         return Cursor(self.name, "", 0, dict(self._given))
 
-    def close(self) -> None:
-        """No handle stays open."""
-
     def _files(self) -> Iterator[tuple[_Kind, Path]]:
         """Existing files in a fixed order. A model card beside arguments names a library, not the framework."""
-        names = self._names(self._folder)
+        names = self._names(self._path)
         checkpoint, hydra = self._newest_checkpoint(names), self._hydra(names)
         for kind in KINDS:
             if kind.in_checkpoint:
@@ -177,15 +169,15 @@ class RunConfigSource(Source):
                 continue
             for name in names:
                 if any(fnmatch(name, pattern) for pattern in kind.patterns):
-                    yield kind, self._folder / name
+                    yield kind, self._path / name
 
     def _packages(self) -> Iterator[Path]:
         """The list of installed packages that wandb's client keeps beside its newest log."""
         try:
-            kept = sorted(self._folder.glob("wandb/*run-*/files/requirements.txt"))[-1:]
+            kept = sorted(self._path.glob("wandb/*run-*/files/requirements.txt"))[-1:]
         except OSError:
             kept = []
-        for path in (self._folder / "files" / "requirements.txt", *kept):
+        for path in (self._path / "files" / "requirements.txt", *kept):
             if path.is_file():
                 yield path
 
@@ -193,22 +185,22 @@ class RunConfigSource(Source):
         try:
             return sorted(entry.name for entry in folder.iterdir())
         except OSError as error:
-            if folder == self._folder:
+            if folder == self._path:
                 self.stats.problem = f"{folder}: can't be listed: {error.strerror or error}"
             return []
 
     def _newest_checkpoint(self, names: Sequence[str]) -> Path | None:
         found = [(known[1], name, known[0].configured) for name in names if (known := layout_of(name)) is not None]
         for _, name, marker in sorted(found, reverse=True):
-            if marker and (self._folder / name / marker).exists():
-                return self._folder / name
+            if marker and (self._path / name / marker).exists():
+                return self._path / name
         return None
 
     def _hydra(self, names: Sequence[str]) -> Path | None:
         if framework_yaml.HYDRA not in names and framework_yaml.HYDRA_OUTPUTS not in names:
             return None
         try:
-            return framework_yaml.hydra_folder(self._folder)
+            return framework_yaml.hydra_folder(self._path)
         except OSError:
             return None
 
@@ -229,10 +221,10 @@ class RunConfigSource(Source):
             if kind.read is config_files.arguments:
                 self.stats.skip(Skip.BAD_VALUE, f"{path}: none of its keys is a setting that is known")
             return None
-        return RunConfig(found.framework, found.version, found.settings, self.name, self._segment, kind.precedence)
+        return RunConfig(found.framework, found.version, found.settings, self.name, self.segment, kind.precedence)
 
     def _origin(self, kind: _Kind, path: Path) -> str:
-        return f"checkpoint-*/{path.name}" if kind.in_checkpoint else path.relative_to(self._folder).as_posix()
+        return f"checkpoint-*/{path.name}" if kind.in_checkpoint else path.relative_to(self._path).as_posix()
 
 
 def _text(path: Path, roots: Sequence[Path], kind: _Kind) -> str:

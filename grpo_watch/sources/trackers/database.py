@@ -132,8 +132,7 @@ class DatabaseSource(TrackerFile):
             SourceError: the database can't be read.
         """
 
-    def _begin(self, cursor: Cursor | None) -> None:
-        del cursor
+    def _open(self) -> None:
         self._budget = TurnBudget()
         self._config, self._end = str(self._known.get("config") or ""), str(self._known.get("end") or "")
 
@@ -196,9 +195,6 @@ class DatabaseSource(TrackerFile):
     def unread(self) -> bool:
         """Whether the last poll ended at its budget."""
         return self._budget.spent
-
-    def close(self) -> None:
-        """Nothing stays open."""
 
     def _configure(self) -> Iterator[Item]:
         config = self._settings()

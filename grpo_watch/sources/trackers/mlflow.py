@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from grpo_watch.engine.records import Cursor, EventKind, Item, RunConfig
+from grpo_watch.engine.records import EventKind, Item, RunConfig
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import atom
@@ -138,8 +138,8 @@ class MlflowFilesSource(MlflowSource):
         """None: each run has its own folder."""
         return []
 
-    def _begin(self, cursor: Cursor | None) -> None:
-        super()._begin(cursor)
+    def _open(self) -> None:
+        super()._open()
         self._read_of: dict[Path, int] = {}
         self._refused = set[Path]()
         self._lines, self._given, self._changed = 0, list[tuple[str, str]](), 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from grpo_watch.engine.records import Cursor, EventKind, Item, RunConfig, Scalar
+from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
@@ -75,8 +75,8 @@ class SwanlabSource(BlockLog):
 
     WHAT, SUFFIXES, HEADERS = "swanlab", (".swanlab",), HEADERS
 
-    def _begin(self, cursor: Cursor | None) -> None:
-        super()._begin(cursor)
+    def _open(self) -> None:
+        super()._open()
         self._error, self._config = str(self._known.get("error") or ""), str(self._known.get("config") or "")
         self._written, self._looked = False, False
         self._version: tuple[int, ...] = ()

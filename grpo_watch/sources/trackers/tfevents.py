@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, Scalar
+from grpo_watch.engine.records import ChannelKind, EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.settings import config_files
@@ -147,8 +147,8 @@ class TfeventsSource(FramedLog):
         """Whether a file is called like one."""
         return ".tfevents." in path.name
 
-    def _begin(self, cursor: Cursor | None) -> None:
-        super()._begin(cursor)
+    def _open(self) -> None:
+        super()._open()
         ending = row_numbers.whole(self._known.get("ending"))
         self._ending = NOT_YET if ending is None else ending
         self._last = NOT_YET

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from grpo_watch.engine.records import ChannelKind, CompletionSummary, Cursor, EventKind, Item, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess
-from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.files.throttle import TurnBudget
 from grpo_watch.sources.rows.step_assembly import StepFeed, step_of
@@ -21,37 +20,22 @@ from grpo_watch.sources.trackers.framing import Read
 from grpo_watch.sources.trackers.logged_tables import LoggedTables
 
 
-class TrackerSource(Source):
+class TrackerSource(ChannelSource):
     """Reads logged calls in their order, whether a file, a database or a server holds them.
 
     Trackers count calls, not optimizer steps: rows are joined by the step that the framework logs. The tracker's own
     counter is the step where no row names one, and for rows without one in a run whose newest step was the counter's
     (verl, whose validation before training logs no step).
 
-    Args:
-        name: the channel's name.
-        kind: its kind.
-        group_size: G as configured, asked at each table.
-        segment: order among the channels of this kind.
-        cursor: where an earlier reader stopped.
-        examples: what summaries carry of the texts.
     """
 
-    def __init__(
-        self,
-        name: str,
-        kind: ChannelKind,
-        group_size: Callable[[], int | None],
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        *,
-        examples: KeptTexts = KeptTexts.EXCERPT,
-    ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self.step_column, self._examples = "", examples
-        self._known: Mapping[str, Scalar] = cursor.state if cursor is not None else {}
-        self._feed = StepFeed(name, kind, segment, cursor)
-        self._tables = LoggedTables(name, group_size, segment, self._known, examples=examples)
+    KIND: ChannelKind
+    step_column = ""
+
+    def _begin(self, *_: Any, **own: Any) -> None:
+        del own
+        self._feed = StepFeed(self.name, self.KIND, self.segment, self._start)
+        self._tables = LoggedTables(self.name, self._group_size, self.segment, self._known, examples=self._examples)
         self._begin_steps(self._known)
 
     def finish(self) -> Iterator[Item]:
@@ -110,46 +94,27 @@ class LoggedRun(NamedTuple):
 
 
 class TrackerFile(TrackerSource):
-    """A tracker's file or database; what its records mean is ``take``'s business, which each tracker writes.
-
-    Args:
-        name: the channel's name.
-        path: the file.
-        roots: folders that links may not lead out of.
-        group_size: G as configured, asked at each table.
-        segment: order among the files of this kind.
-        cursor: where an earlier reader stopped.
-        run: the run's name in a file of several.
-        examples: what summaries carry of the texts.
-        tables: whether completion tables are read (not where the run has them in another channel).
-    """
+    """A tracker's file or database; what its records mean is ``take``'s business, which each tracker writes."""
 
     WHAT: str
     """What its channels hold, as people see it."""
-    KIND: ChannelKind
     SUFFIXES: tuple[str, ...]
     """How the names of its files end."""
 
-    def __init__(  # noqa: PLR0913  the arguments that all sources share, and three of its own
-        self,
-        name: str,
-        path: Path,
-        roots: Sequence[Path],
-        group_size: Callable[[], int | None] = lambda: None,
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        *,
-        run: str = "",
-        examples: KeptTexts = KeptTexts.EXCERPT,
-        tables: bool = True,
-    ) -> None:
-        super().__init__(name, self.KIND, group_size, segment, cursor, examples=examples)
-        self._path, self._roots, self._run, self._read_tables = path, tuple(roots), run, tables
-        self._begin(cursor)
+    def _begin(self, *, run: str = "", tables: bool = True) -> None:
+        """Make what the reader holds between two polls.
+
+        Args:
+            run: the run's name in a file of several.
+            tables: whether completion tables are read (not where the run has them in another channel).
+        """
+        super()._begin()
+        self._run, self._read_tables = run, tables
+        self._open()
 
     @abstractmethod
-    def _begin(self, cursor: Cursor | None) -> None:
-        """Make what the reader holds between two polls."""
+    def _open(self) -> None:
+        """Make what readers of this kind hold."""
 
     @classmethod
     @abstractmethod
@@ -200,8 +165,8 @@ class FramedLog(TrackerFile):
         """Why nothing can be read where reading stopped; empty where more may come."""
         return ""
 
-    def _begin(self, cursor: Cursor | None) -> None:
-        self._file, self._budget = GrowingFile(self._path, self._roots, cursor), TurnBudget()
+    def _open(self) -> None:
+        self._file, self._budget = GrowingFile(self._path, self._roots, self._start), TurnBudget()
 
     def _state(self) -> dict[str, Scalar]:
         """What must be remembered across a restart."""

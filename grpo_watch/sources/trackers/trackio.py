@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.engine.records import Cursor, EventKind, Item, RunConfig, Scalar, Stream
+from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
@@ -74,8 +74,8 @@ class TrackioSource(DatabaseSource):
             return []
         return [LoggedRun(name, name) for name in names]
 
-    def _begin(self, cursor: Cursor | None) -> None:
-        super()._begin(cursor)
+    def _open(self) -> None:
+        super()._open()
         ended = row_numbers.whole(self._known.get("ended"))
         self._ended = NOT_YET if ended is None else ended
         self._traced, self._unloaded = row_numbers.whole(self._known.get("traced")) or 0, ","

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from grpo_watch.engine.records import CompletionSummary, Cursor, EventKind, Item, RunConfig, RunEvent, Scalar
+from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunConfig, RunEvent, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_table import columns_of
@@ -34,8 +34,8 @@ class WandbOfflineSource(BlockLog):
 
     WHAT, SUFFIXES, HEADERS = "wandb offline", (".wandb",), (framing.WANDB,)
 
-    def _begin(self, cursor: Cursor | None) -> None:
-        super()._begin(cursor)
+    def _open(self) -> None:
+        super()._open()
         self._waiting = dict.fromkeys(str(self._known.get("waiting") or "").split())
         self._config: dict[str, Any] = {}
         self._configured: RunConfig | None = None

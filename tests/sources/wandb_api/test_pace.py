@@ -130,7 +130,7 @@ def test_a_mistake_in_the_thread_ends_it_so_that_the_daemon_ends() -> None:
             raise ZeroDivisionError
 
     hub = Hub(Broken(), timer=lambda: 0.0, chance=random.Random(1))
-    hub.follow(PLACE, 0, -1, examples=False)
+    hub.follow(PLACE, 0, examples=False)
     hub.start()
     hub.thread.join(PATIENCE)
     assert not hub.thread.is_alive()

@@ -165,7 +165,6 @@ class Feed(Polled):
     Args:
         place: the run.
         first: the counter to read from.
-        tables_after: tables up to this counter were read before.
         chance: for the length of pauses.
         examples: what groups keep of the texts.
         due: when to ask first.
@@ -175,7 +174,6 @@ class Feed(Polled):
         self,
         place: RemotePlace,
         first: int,
-        tables_after: int,
         chance: random.Random,
         *,
         examples: KeptTexts,
@@ -184,7 +182,7 @@ class Feed(Polled):
         super().__init__(place, chance, due)
         self.behind = True
         self.group_size: int | None = None
-        self._first, self._tables_after, self._examples = first, tables_after, examples
+        self._first, self._examples = first, examples
         self._inbox: deque[Entry] = deque()
         self._pending: deque[LoggedCall] = deque()
         self._details: RunDetails | None = None
@@ -251,7 +249,6 @@ class Feed(Polled):
         if 0 <= found.last < self._first - 1:
             self._inbox.append(FeedRewound(found.last))
             self._first = found.last + 1
-            self._tables_after = min(self._tables_after, found.last)
             return
         self._pending.extend(found.rows)
         self._first, self._at_end = found.after, found.after > found.last
@@ -274,7 +271,7 @@ class Feed(Polled):
 
     def _ref(self, piece: LoggedCall) -> TableRef | None:
         """Where the table is that has to be fetched for a piece, if one has."""
-        wanted = piece.order > self._tables_after and not (self._details is not None and self._details.one_per_prompt)
+        wanted = self._details is None or not self._details.one_per_prompt
         return piece.table if wanted and isinstance(piece.table, TableRef) else None
 
     def _ask_tables(self, client: ClientProcess, _: float) -> int:

@@ -86,9 +86,9 @@ class Hub:
         self._reported: set[ServerTrouble] = set()
         self.thread = threading.Thread(target=self._run, name="wandb", daemon=True)
 
-    def follow(self, place: RemotePlace, first: int, tables_after: int, *, examples: KeptTexts) -> Feed:
+    def follow(self, place: RemotePlace, first: int, *, examples: KeptTexts) -> Feed:
         """Read a run from a counter on."""
-        feed = Feed(place, first, tables_after, self._chance, examples=examples, due=self._timer())
+        feed = Feed(place, first, self._chance, examples=examples, due=self._timer())
         with self._lock:
             self._tasks.append(feed)
         return feed

@@ -8,9 +8,7 @@ from dataclasses import replace
 import xxhash
 
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item
-from grpo_watch.frameworks.row_numbers import whole
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.trackers.logged_tables import TableSummary
 from grpo_watch.sources.trackers.tracker_source import TrackerSource
 from grpo_watch.sources.trackers.wandb_api.feed import Entry, Feed, FeedEnded, FeedProblem, FeedRewound
@@ -34,37 +32,24 @@ class WandbApiSource(TrackerSource):
 
     The cursor is the counter (``_step``) of the first call that belongs to the step held back. A table is given
     before its step's row. Where the server's history ends before the cursor (a rewound run), a new attempt begins.
-
-    Args:
-        name: the channel's name.
-        group_size: G as configured; None: the run's own configuration, else derived from the prompts.
-        segment: order among the remote runs that are one run.
-        cursor: where an earlier reader stopped.
-        examples: what summaries carry of the texts.
-        place: the run.
-        hub: reads it.
-        pause: waits for so many seconds; given, ``poll`` reads to the end of what there is (``check``). None: it takes
-            what the hub's thread has read.
     """
 
-    def __init__(  # noqa: PLR0913
-        self,
-        name: str,
-        group_size: Callable[[], int | None],
-        segment: int,
-        cursor: Cursor | None,
-        examples: KeptTexts,
-        *,
-        place: RemotePlace,
-        hub: Hub,
-        pause: Callable[[float], object] | None = None,
-    ) -> None:
-        super().__init__(name, ChannelKind.WANDB, group_size, segment, cursor, examples=examples)
-        self._place, self._hub, self._group_size, self._pause = place, hub, group_size, pause
+    KIND = ChannelKind.WANDB
+
+    def _begin(self, *, place: RemotePlace, hub: Hub, pause: Callable[[float], object] | None = None) -> None:
+        """Follow the run.
+
+        Args:
+            place: the run.
+            hub: reads it.
+            pause: waits for so many seconds; given, ``poll`` reads to the end of what there is (``check``). None: it
+                takes what the hub's thread has read.
+        """
+        super()._begin()
+        self._place, self._hub, self._pause = place, hub, pause
         self._config, self._over = str(self._known.get("config") or ""), str(self._known.get("over") or "")
         self._unique_reported = False
-        tables = whole(self._known.get("told"))
-        self._remote: Feed = hub.follow(place, self._feed.read_to, -1 if tables is None else tables, examples=examples)
+        self._remote: Feed = hub.follow(place, self._feed.read_to, examples=self._examples)
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield what the hub has read."""
