@@ -27,22 +27,21 @@ class Rate:
 def best_rates(file: Path, rounds: int = ROUNDS) -> dict[str, Rate]:
     """Rates from the page cache, the best of several rounds taken in turns.
 
-    ``whole`` is what ``xxh128sum`` does: one checksum of all bytes. ``1`` and ``2`` threads take a checksum per tensor
-    and look at every element for numbers that are not finite. The best, not the median: other work on the machine
+    ``whole`` is what ``xxh128sum`` does: one checksum of all bytes. ``each`` takes a checksum per tensor
+    and looks at every element for numbers that are not finite. The best, not the median: other work on the machine
     can only make a round slower.
     """
     ways: dict[str, Callable[[], object]] = {
         "xxh128sum": lambda: _peer(file),
-        "whole": lambda: _digest(file, 1, whole_file),
-        "1": lambda: _digest(file, 1),
-        "2": lambda: _digest(file, 2),
+        "whole": lambda: _digest(file, whole_file),
+        "each": lambda: _digest(file),
     }
     return _best(file, ways, rounds, lambda: None)
 
 
 def cold_rates(file: Path, rounds: int = COLD_ROUNDS) -> dict[str, Rate]:
     """The same from the disk: the file's pages are dropped from the page cache before each reading."""
-    ways: dict[str, Callable[[], object]] = {"xxh128sum": lambda: _peer(file), "1": lambda: _digest(file, 1)}
+    ways: dict[str, Callable[[], object]] = {"xxh128sum": lambda: _peer(file), "each": lambda: _digest(file)}
     return _best(file, ways, rounds, lambda: _forget(file))
 
 
@@ -79,9 +78,9 @@ def _cpu() -> float:
     return sum(each.ru_utime + each.ru_stime for each in both)
 
 
-def _digest(file: Path, threads: int, layout: Layout = read_layout) -> None:
+def _digest(file: Path, layout: Layout = read_layout) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
-        digest_file(descriptor, file.name, None, threads, layout)
+        digest_file(descriptor, file.name, None, layout)
     finally:
         os.close(descriptor)

@@ -167,7 +167,7 @@ def bench_hash(options: Options) -> list[Line]:
     mib = file.stat().st_size / (1 << 20)
     speed = [mib / cost.seconds for cost in (ours, peer)]
     rates, cold = best_rates(file), cold_rates(file)
-    bare, one, two, theirs = rates["whole"], rates["1"], rates["2"], rates["xxh128sum"]
+    bare, one, theirs = rates["whole"], rates["each"], rates["xxh128sum"]
     whole, load = f"digest, {mib:.0f} MiB", os.getloadavg()[0]
     return [
         Line(f"{whole}: MiB/s", f"{speed[0]:,.0f}", f"xxh128sum {speed[1]:,.0f}", speed[0] / speed[1]),
@@ -176,8 +176,7 @@ def bench_hash(options: Options) -> list[Line]:
         _rate("one checksum of the file, one thread: MiB/s", bare.wall, theirs.wall),
         _rate("every tensor checked and hashed, one thread: MiB per CPU second", one.cpu, theirs.cpu),
         _rate("every tensor checked and hashed, one thread: MiB/s", one.wall, theirs.wall),
-        _rate("every tensor checked and hashed, two threads: MiB/s", two.wall, theirs.wall),
-        _rate("the same from the disk, one thread: MiB/s", cold["1"].wall, cold["xxh128sum"].wall),
+        _rate("the same from the disk, one thread: MiB/s", cold["each"].wall, cold["xxh128sum"].wall),
         Line("load average while it was measured (above 1 only ratios of CPU time count)", f"{load:.1f}", ""),
     ]
 

@@ -262,7 +262,6 @@ _DECLARED = (
         "digest my-run/output/checkpoint-60 my-run/output/checkpoint-80",
         value("first", "A", "A checkpoint folder or weight file."),
         value("second", "B", "Checkpoint or file to compare with.", nargs="?"),
-        value("--threads", "N", "Tensors to read in parallel.", type=whole, default=1),
         IO_LIMIT,
         switch("--no-cache", "Ignore cached digests and read all files."),
         FORMAT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,11 @@ from grpo_watch.safe_text import visible
 from grpo_watch.sources.checkpoints.comparison import NAMES, BesideBase, beside_base
 from grpo_watch.sources.checkpoints.weights import (
     CheckpointWeights,
-    DigestCache,
-    WeightReading,
+    ReadLimits,
     digest_checkpoint,
     digest_weight_file,
+    user_cache,
 )
-from grpo_watch.sources.files.throttle import Throttle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,10 +51,9 @@ def digest_command(given: Namespace) -> int:
     Raises:
         UsageError: a path does not exist, or the limit is no rate.
     """
-    throttle = Throttle(parse_rate(given.io_limit)) if given.io_limit else None
-    cache = None if given.no_cache else DigestCache.of_user(os.environ)
+    limit = parse_rate(given.io_limit) if given.io_limit else 0.0
     paths = [Path(path) for path in (given.first, given.second) if path is not None]
-    sides = _sides(paths, WeightReading(threads=given.threads, throttle=throttle, cache=cache))
+    sides = _sides(paths, ReadLimits(limit, None if given.no_cache else user_cache(os.environ)))
     answer = document(*sides)
     if given.format == "json":
         print_json(answer)
@@ -70,7 +68,7 @@ def compare_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     Raises:
         UsageError: a path does not exist.
     """
-    return document(*_sides(paths, WeightReading(cache=DigestCache.of_user(os.environ))))
+    return document(*_sides(paths, ReadLimits(digests=user_cache(os.environ))))
 
 
 def parse_rate(text: str) -> float:
@@ -182,23 +180,22 @@ def _compare(answer: dict[str, Any], console: Console) -> None:
     console.print(verdict, style="bold", markup=False)
 
 
-def _sides(paths: Sequence[Path], how: WeightReading) -> list[DigestSide]:
+def _sides(paths: Sequence[Path], limits: ReadLimits) -> list[DigestSide]:
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or folder")
-    return [_read(path, how, alone=len(paths) == 1) for path in paths]
+    return [_read(path, limits, alone=len(paths) == 1) for path in paths]
 
 
-def _read(path: Path, how: WeightReading, *, alone: bool) -> DigestSide:
+def _read(path: Path, limits: ReadLimits, *, alone: bool) -> DigestSide:
     """``alone``: nothing else is compared with it, so its base model is."""
     base = None
-    columns = ("BarColumn", "DownloadColumn", "TransferSpeedColumn", "TimeRemainingColumn")
-    with progress_bar(path.name, *columns) as progress:
+    with progress_bar(path.name, "DownloadColumn", "TransferSpeedColumn") as bar:
         try:
-            weights = _weights(path, replace(how, progress=progress))
+            weights = _weights(path, replace(limits, progress=_summed(bar)))
             if weights is not None and alone and path.is_dir():
                 real = Path(os.path.realpath(path))
-                base = beside_base(real, weights, _base_roots(real), how)
+                base = beside_base(real, weights, _base_roots(real), limits)
         except (SourceError, TensorFileError) as error:
             return _unread(_located(str(error), path))
         except FileNotFoundError as error:
@@ -209,6 +206,20 @@ def _read(path: Path, how: WeightReading, *, alone: bool) -> DigestSide:
         return _unread(_problem(path, "contains no supported weight file (see docs/checkpoints.md)"))
     problems = [_located(text, path) for text in weights.problems]
     return DigestSide(weights, [*problems, *(_problem(path, text) for text in _unusable(weights))], base)
+
+
+def _summed(bar: Callable[[int, int | None], None] | None) -> Callable[[int], None] | None:
+    """Takes the numbers of bytes that are read; how many there will be is not known."""
+    if bar is None:
+        return None
+    done = 0
+
+    def read(count: int) -> None:
+        nonlocal done
+        done += count
+        bar(done, None)
+
+    return read
 
 
 def _unread(problem: Mapping[str, str]) -> DigestSide:
@@ -235,12 +246,12 @@ def _base_roots(checkpoint: Path) -> tuple[Path, ...]:
     return (checkpoint.parent, *load_settings().settings.allow_roots)
 
 
-def _weights(path: Path, how: WeightReading) -> CheckpointWeights | None:
+def _weights(path: Path, limits: ReadLimits) -> CheckpointWeights | None:
     """Links inside the named folder are followed within it; a named link itself leads where the user wants it to."""
     real = Path(os.path.realpath(path))
     if real.is_dir():
-        return digest_checkpoint(real, (real,), how)
-    return digest_weight_file(real, (real.parent,), how)
+        return digest_checkpoint(real, (real,), limits)
+    return digest_weight_file(real, (real.parent,), limits)
 
 
 def _unusable(weights: CheckpointWeights) -> Iterator[str]:

@@ -56,7 +56,7 @@ def print_json(document: object) -> None:
 
 
 @contextmanager
-def progress_bar(label: str, *columns: str) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(label: str, *columns: str) -> Iterator[Callable[[int, int | None], None] | None]:
     """Draws how much of it is done, as it is called, on standard error; None where that is no terminal.
 
     ``columns`` are rich's, by name; by default those that it has itself.

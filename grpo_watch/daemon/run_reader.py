@@ -23,7 +23,7 @@ from grpo_watch.pipeline.open_run import (
     without_tables,
 )
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.sources.checkpoints.weights import UNHURRIED, ReadLimits
+from grpo_watch.sources.checkpoints.weights import UNLIMITED, ReadLimits
 from grpo_watch.sources.deferred import Future, Submit
 from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
 from grpo_watch.sources.excerpt_privacy import KeptTexts
@@ -42,7 +42,7 @@ class WatchOptions:
     examples: KeptTexts = KeptTexts.EXCERPT
     columns: Mapping[str, str] = field(default_factory=dict)
     ended: Callable[[], bool] = lambda: False
-    care: ReadLimits = UNHURRIED
+    care: ReadLimits = UNLIMITED
 
     def judges_unlike(self, other: WatchOptions) -> bool:
         """Whether a run is read or judged in another way with these."""

@@ -280,7 +280,7 @@ class _Builder:
         """A ``ChannelSource``; None for a channel without a reader."""
         made, own = channel.opens or SOURCES.get(channel.what), dict[str, Any]()
         if channel.what is ChannelContent.CHECKPOINTS and self.care is not None:
-            own = {"care": self.care}
+            own = {"limits": self.care}
         elif (tracker := reader(channel.what.value)) is not None:
             made, own = tracker, {"run": run_name(channel.name), "tables": channel.name not in self.without_tables}
         if made is None:

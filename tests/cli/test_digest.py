@@ -219,10 +219,10 @@ def test_optimizer_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "apart    w@0/2: ranks that must agree hold different bytes\n" in shown
 
 
-def test_threads_and_limit_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save(tmp_path / "a", **{str(number): [float(number)] for number in range(20)})
     plain = run(capsys, folder)
-    options = ["--threads", "3", "--io-limit", "100MB", "--no-cache", "--format", "json"]
+    options = ["--io-limit", "100MB", "--no-cache", "--format", "json"]
     code = run_cli(["digest", str(folder), *options])
     assert (code, json.loads(capsys.readouterr().out)) == plain
 

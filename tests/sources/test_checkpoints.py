@@ -486,13 +486,13 @@ def test_reading_is_slow_and_remembered_where_the_watch_says_so(
     run = tmp_path / "run"
     run.mkdir()
     library.save_file({"a": np.ones(1_250_000, np.float32)}, save(run, 10) / "model.safetensors")
-    care = ReadLimits(50e6, tmp_path / "digests")
-    (first,) = drain(source(run, care=care))
+    limits = ReadLimits(50e6, tmp_path / "digests")
+    (first,) = drain(source(run, limits=limits))
     assert waited[-1] == pytest.approx(0.1, rel=0.1)
     assert [record.fields for record in caplog.records if record.name == "grpo_watch.checkpoints"] == [
         {"checkpoint": "checkpoint-10", "size": "5 MB", "seconds": "0"}
     ]
     waited.clear()
-    (again,) = drain(source(run, care=care))
+    (again,) = drain(source(run, limits=limits))
     assert again.tensors == first.tensors
     assert waited == []

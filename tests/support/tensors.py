@@ -12,11 +12,11 @@ from grpo_watch.errors import TensorFileError
 from grpo_watch.sources.checkpoints.tensor_hash import digest_file
 
 
-def digest(path: Path, threads: int = 1) -> dict[str, TensorDigest]:
+def digest(path: Path) -> dict[str, TensorDigest]:
     """The tensors of a file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return digest_file(descriptor, path.name, threads=threads)
+        return digest_file(descriptor, path.name)
     finally:
         os.close(descriptor)
 

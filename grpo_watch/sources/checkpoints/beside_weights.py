@@ -13,9 +13,8 @@ import xxhash
 
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import SourceError, TensorFileError
-from grpo_watch.sources.checkpoints.extents import WHOLE_FILE, opened
+from grpo_watch.sources.checkpoints.extents import WHOLE_FILE, opened, read_small
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout
-from grpo_watch.sources.files.reading import open_regular
 
 NAME = "adapter_config.json"
 LIMIT = 4_000_000
@@ -34,7 +33,7 @@ def read_adapter_config(folder: Path, roots: Sequence[Path]) -> tuple[dict[str, 
         SourceError: it is refused: outside ``roots``, or no regular file.
     """
     try:
-        raw = _read(folder / NAME, roots)
+        raw = read_small(folder / NAME, roots, LIMIT)
     except FileNotFoundError:
         return {}, []
     try:
@@ -51,19 +50,6 @@ def read_adapter_config(folder: Path, roots: Sequence[Path]) -> tuple[dict[str, 
         elif isinstance(modules, str):
             kept[name] = modules[:1000]
     return kept, []
-
-
-def _read(path: Path, roots: Sequence[Path]) -> bytes:
-    try:
-        descriptor = open_regular(path, roots)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise SourceError(f"{path}: can't be read: {error.strerror or error}") from None
-    try:
-        return os.pread(descriptor, LIMIT, 0)
-    finally:
-        os.close(descriptor)
 
 
 SAMPLE = 1 << 16

@@ -15,7 +15,7 @@ from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileErro
 from grpo_watch.sources.checkpoints.extents import Extent, opened, read_small
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout
 from grpo_watch.sources.checkpoints.weight_files import WHOLE, WeightFile, choose, names_in
-from grpo_watch.sources.checkpoints.weights import CheckpointWeights, WeightReading, digest_checkpoint, files_of_index
+from grpo_watch.sources.checkpoints.weights import CheckpointWeights, ReadLimits, digest_checkpoint, files_of_index
 from grpo_watch.sources.files.reading import inside
 
 NAMES: Mapping[str, str] = {"adapter_config.json": "base_model_name_or_path", "config.json": "_name_or_path"}
@@ -41,9 +41,9 @@ def base_folder(checkpoint: Path, roots: Sequence[Path]) -> Path | None:
     return None
 
 
-def still_base(checkpoint: Path, weights: CheckpointWeights, roots: Sequence[Path], how: WeightReading) -> str:
+def still_base(checkpoint: Path, weights: CheckpointWeights, roots: Sequence[Path], limits: ReadLimits) -> str:
     """The base model's folder where every tensor of a full checkpoint is still the base's, byte by byte; else empty."""
-    found = beside_base(checkpoint, weights, roots, how)
+    found = beside_base(checkpoint, weights, roots, limits)
     return str(found.folder) if found is not None and not found.changed else ""
 
 
@@ -57,7 +57,7 @@ class BesideBase:
 
 
 def beside_base(
-    checkpoint: Path, weights: CheckpointWeights, roots: Sequence[Path], how: WeightReading
+    checkpoint: Path, weights: CheckpointWeights, roots: Sequence[Path], limits: ReadLimits
 ) -> BesideBase | None:
     """None where the base is not on this disk, or most tensors are not in it (another type, an adapter, shards)."""
     if weights.kind is not CheckpointKind.FULL or weights.problems or not weights.tensors:
@@ -66,7 +66,7 @@ def beside_base(
     if folder is None:
         return None
     try:
-        base = digest_checkpoint(folder, roots, how)
+        base = digest_checkpoint(folder, roots, limits)
     except (SourceError, OSError):
         return None
     found, known = weights.tensors, {} if base is None else base.tensors

@@ -18,7 +18,7 @@ from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
 from grpo_watch.sources.checkpoints.comparison import movement, still_base
 from grpo_watch.sources.checkpoints.extents import human
-from grpo_watch.sources.checkpoints.weights import UNHURRIED, CheckpointWeights, ReadLimits, digest_checkpoint
+from grpo_watch.sources.checkpoints.weights import UNLIMITED, CheckpointWeights, ReadLimits, digest_checkpoint
 from grpo_watch.sources.deferred import Deferred
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 from grpo_watch.sources.files.reading import inside
@@ -44,7 +44,7 @@ class CheckpointOutcome:
 def judge_checkpoint(
     folder: Path,
     roots: Sequence[Path],
-    care: ReadLimits = UNHURRIED,
+    limits: ReadLimits = UNLIMITED,
     before: tuple[Path, Mapping[str, str]] | None = None,
 ) -> CheckpointOutcome:
     """Digest one folder; a top-level function of plain values, so that a worker process can run it. Never raises.
@@ -52,11 +52,11 @@ def judge_checkpoint(
     Args:
         folder: the checkpoint's.
         roots: folders that links may not lead out of.
-        care: how its files are read.
+        limits: how its files are read.
         before: folder and checksums of the checkpoint before; None for the first, which is compared with its base.
     """
     try:
-        weights = digest_checkpoint(folder, roots, care.how())
+        weights = digest_checkpoint(folder, roots, limits)
     except FileNotFoundError:
         return CheckpointOutcome(gone=True)
     except ChangedWhileReadError as error:
@@ -68,7 +68,7 @@ def judge_checkpoint(
     if weights is None:
         return CheckpointOutcome(gone=True)
     if before is None:
-        return CheckpointOutcome(weights, base=still_base(folder, weights, roots, care.how()))
+        return CheckpointOutcome(weights, base=still_base(folder, weights, roots, limits))
     return CheckpointOutcome(weights, movement=movement(before[0], before[1], folder, weights.tensors, roots))
 
 
@@ -96,9 +96,9 @@ class CheckpointSource(ChannelSource):
     ``stats.problem``. A step saved again with the same bytes is not emitted again.
     """
 
-    def _begin(self, *, care: ReadLimits = UNHURRIED) -> None:
-        """``care``: how weights are read."""
-        self._care = care
+    def _begin(self, *, limits: ReadLimits = UNLIMITED) -> None:
+        """``limits``: how weights are read."""
+        self._limits = limits
         self._last: tuple[int, Path, Mapping[str, str]] | None = None
         self._sweep, self._work = Sweep(self._start), Deferred[int](self._submit, limit=1)
         self._found: dict[int, CheckpointFolder] = {}
@@ -190,7 +190,7 @@ class CheckpointSource(ChannelSource):
                 self._under_way[step] = found
                 before = self._last[1:] if self._last is not None and self._last[0] < step else None
                 log.info("reading a checkpoint", extra={"fields": self._size_of(found)})
-                self._work.submit(step, judge_checkpoint, found.path, self._roots, self._care, before)
+                self._work.submit(step, judge_checkpoint, found.path, self._roots, self._limits, before)
             taken = self._work.take(wait=wait)
             if taken is None:
                 return
@@ -219,7 +219,7 @@ class CheckpointSource(ChannelSource):
         """For people who wait: how much there is to read, and how long that takes at the limit."""
         size = sum(size for _, size, _ in found.weights)
         described = {"checkpoint": _shown(found.path, self._roots), "size": human(size)}
-        return {**described, "seconds": f"{size / self._care.io_limit:.0f}"} if self._care.io_limit else described
+        return {**described, "seconds": f"{size / self._limits.io_limit:.0f}"} if self._limits.io_limit else described
 
     def _emit(
         self, found: CheckpointFolder, weights: CheckpointWeights, outcome: CheckpointOutcome, seen: float | None

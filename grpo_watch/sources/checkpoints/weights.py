@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import xxhash
@@ -33,9 +32,6 @@ from grpo_watch.sources.files.throttle import Throttle
 
 MAX_INDEX = 100_000_000
 """Bytes of an index; one of 100,000 tensors has about 10 MB."""
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +60,17 @@ VERSION = 2
 """Goes up when checksums are computed in another way."""
 
 
+def user_cache(environment: Mapping[str, str]) -> Path:
+    """Where digests are kept for a user: in ``$XDG_CACHE_HOME``, or ``~/.cache``."""
+    return Path(environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "grpo-watch" / "digests"
+
+
 class DigestCache:
     """One small file per weight file, in the user's cache folder; anything wrong with it costs a second reading."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._decoder = msgspec.json.Decoder(dict[str, TensorDigest])
-
-    @classmethod
-    def of_user(cls, environment: Mapping[str, str]) -> DigestCache:
-        """The one in ``$XDG_CACHE_HOME``, or ``~/.cache``."""
-        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        return cls(Path(base) / "grpo-watch" / "digests")
 
     def get(self, file: os.stat_result) -> dict[str, TensorDigest] | None:
         """What was found when the file, as it is now, was read; None where it was not."""
@@ -107,36 +102,34 @@ class DigestCache:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightReading:
-    """How weight files are read: progress reports, number of threads, speed, and digests known already."""
-
-    progress: Progress | None = None
-    threads: int = 1
-    throttle: Throttle | None = None
-    cache: DigestCache | None = None
-
-
-AS_USUAL = WeightReading()
-
-
-@dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How a watch reads weights: at most this many bytes per second (0: no limit), and where it keeps what it read."""
+    """How weights are read: at most this many bytes per second (0: no limit), and where what was read is kept.
+
+    ``progress`` is called with the number of bytes just read.
+    """
 
     io_limit: float = 0.0
     digests: Path | None = None
+    progress: Callable[[int], object] | None = None
 
-    def how(self) -> WeightReading:
-        """The same for one checkpoint."""
-        throttle = Throttle(self.io_limit) if self.io_limit else None
-        return WeightReading(throttle=throttle, cache=None if self.digests is None else DigestCache(self.digests))
+    def account(self) -> Callable[[int], None]:
+        """Takes the numbers of bytes that are read, and waits where that is too fast."""
+        slow = Throttle(self.io_limit) if self.io_limit else None
+
+        def read(count: int) -> None:
+            if slow is not None:
+                slow.take(count)
+            if self.progress is not None:
+                self.progress(count)
+
+        return read
 
 
-UNHURRIED = ReadLimits()
+UNLIMITED = ReadLimits()
 """Without limit, and nothing is kept."""
 
 
-def digest_checkpoint(folder: Path, roots: Sequence[Path], how: WeightReading = AS_USUAL) -> CheckpointWeights | None:
+def digest_checkpoint(folder: Path, roots: Sequence[Path], limits: ReadLimits = UNLIMITED) -> CheckpointWeights | None:
     """Checksums of all tensors of a checkpoint folder; None when it holds no weight file.
 
     Raises:
@@ -152,12 +145,12 @@ def digest_checkpoint(folder: Path, roots: Sequence[Path], how: WeightReading = 
     expected: dict[str, str] = {}
     if found.index:
         files, missing, expected = files_of_index(folder, found, names, roots)
-    read = _digest_all(folder, found, files, roots, how)
+    read = _digest_all(folder, found, files, roots, limits)
     problems = [*missing, *read.problems]
     problems += _nothing_in(files, read, problems)
     adapter: Mapping[str, Scalar] = {}
     if found.kind is CheckpointKind.ADAPTER:
-        problems += _base_beside(folder, names, found, read, roots, how)
+        problems += _base_beside(folder, names, found, read, roots, limits)
         adapter, complaint = read_adapter_config((folder / files[0].name).parent, roots)
         problems += complaint
     absent = sorted(expected.keys() - read.tensors.keys()) if not problems else []
@@ -176,7 +169,7 @@ def _nothing_in(files: Sequence[WeightFile], read: _Read, problems: Collection[s
 
 
 def _base_beside(
-    folder: Path, names: Collection[str], adapter: FoundWeights, read: _Read, roots: Sequence[Path], how: WeightReading
+    folder: Path, names: Collection[str], adapter: FoundWeights, read: _Read, roots: Sequence[Path], limits: ReadLimits
 ) -> list[str]:
     """Add the frozen base that is saved with an adapter (verl's shards of a LoRA run); what is wrong with it.
 
@@ -190,14 +183,14 @@ def _base_beside(
     if base.index:
         files, missing, _ = files_of_index(folder, base, names, roots)
         missing = missing if files else []  # a clone without its large files
-    found = _digest_all(folder, base, files, roots, how)
+    found = _digest_all(folder, base, files, roots, limits)
     read.tensors.update((name, one) for name, one in found.tensors.items() if name not in read.tensors)
     read.shared.update(found.shared)
     read.remarks += found.remarks
     return [*missing, *found.problems]
 
 
-def digest_weight_file(path: Path, roots: Sequence[Path], how: WeightReading = AS_USUAL) -> CheckpointWeights:
+def digest_weight_file(path: Path, roots: Sequence[Path], limits: ReadLimits = UNLIMITED) -> CheckpointWeights:
     """The same for one weight file that the user names.
 
     Raises:
@@ -205,7 +198,7 @@ def digest_weight_file(path: Path, roots: Sequence[Path], how: WeightReading = A
     """
     kind = CheckpointKind.ADAPTER if path.name.startswith("adapter_model") else CheckpointKind.FULL
     found = FoundWeights(kind, (WeightFile(path.name),))
-    read = _digest_all(path.parent, found, found.files, roots, how)
+    read = _digest_all(path.parent, found, found.files, roots, limits)
     problems = [*read.problems, *_nothing_in(found.files, read, read.problems)]
     return CheckpointWeights(kind, read.tensors, tuple(problems), remarks=tuple(read.remarks))
 
@@ -284,14 +277,14 @@ class _Read:
 
 
 def _digest_all(
-    folder: Path, found: FoundWeights, files: Sequence[WeightFile], roots: Sequence[Path], how: WeightReading
+    folder: Path, found: FoundWeights, files: Sequence[WeightFile], roots: Sequence[Path], limits: ReadLimits
 ) -> _Read:
-    read = _Read()
-    count = _counter(sum(_size(folder / file.name) for file in files), how)
+    read, account = _Read(), limits.account()
+    cache = None if limits.digests is None else DigestCache(limits.digests)
     for file in files:
         with opened(folder / file.name, roots) as descriptor:
             try:
-                digests = _digest_one(descriptor, file.name, count, how, read.remarks)
+                digests = _digest_one(descriptor, file.name, account, cache, read.remarks)
                 shared = _whole_on_each_rank(descriptor, file) if RANKED.fullmatch(file.name) else ()
             except ChangedWhileReadError:
                 raise
@@ -304,42 +297,19 @@ def _digest_all(
 
 
 def _digest_one(
-    descriptor: int, name: str, count: Callable[[int], None], how: WeightReading, remarks: list[str]
+    descriptor: int, name: str, account: Callable[[int], None], cache: DigestCache | None, remarks: list[str]
 ) -> Mapping[str, TensorDigest]:
     from grpo_watch.sources.checkpoints.tensor_hash import digest_file  # noqa: PLC0415  numpy stays out of the daemon
 
     layout = whole_file if WHOLE.fullmatch(name) else partial(read_layout, remarks=remarks)
-    known = how.cache.get(os.fstat(descriptor)) if how.cache is not None else None
-    if known is not None:
-        count(os.fstat(descriptor).st_size)
+    before = os.fstat(descriptor)
+    if cache is not None and (known := cache.get(before)) is not None:
         layout(descriptor, name)  # headers only, for the remarks, which are not kept
         return known
-    slow = how.throttle
-
-    def read(size: int) -> None:
-        count(size)
-        if slow is not None:
-            slow.take(size)
-
-    before = os.fstat(descriptor)
-    digests = digest_file(descriptor, name, read, how.threads, layout)
-    if how.cache is not None:
-        how.cache.put(before, digests)
+    digests = digest_file(descriptor, name, account, layout)
+    if cache is not None:
+        cache.put(before, digests)
     return digests
-
-
-def _counter(total: int, how: WeightReading) -> Callable[[int], None]:
-    """Adds up what is read, by any thread."""
-    done, lock = 0, Lock()
-
-    def count(size: int) -> None:
-        nonlocal done
-        with lock:
-            done += size
-            if how.progress is not None:
-                how.progress(min(done, total), total)
-
-    return count
 
 
 def _whole_on_each_rank(descriptor: int, file: WeightFile) -> Collection[str]:
@@ -347,10 +317,3 @@ def _whole_on_each_rank(descriptor: int, file: WeightFile) -> Collection[str]:
     if not file.label:
         return ()
     return {extent.name for extent in read_layout(descriptor, file.name) if extent.replicated is not False}
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0  # opening it says why

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors import numpy as library
 
-from grpo_watch.sources.checkpoints.tensor_hash import PROBES, STRETCH, PageCache, digest_file, is_uncached
+from grpo_watch.sources.checkpoints.tensor_hash import PROBES, STRETCH, UNNOTICED, FileReader, digest_file, is_uncached
 
 
 @pytest.fixture
@@ -27,22 +27,22 @@ def dropped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return ranges
 
 
-def test_a_file_in_use_is_left_alone(dropped: list[tuple[int, int]]) -> None:
-    cache = PageCache(0, drops=False)
-    cache.was_read(0, STRETCH)
-    cache.was_read(STRETCH, 2 * STRETCH)
-    cache.flush()
-    assert dropped == []
-
-
-def test_what_was_read_is_dropped_in_stretches(dropped: list[tuple[int, int]]) -> None:
-    cache = PageCache(0, drops=True)
-    part = STRETCH // 2
-    for number in range(5):
-        cache.was_read(number * part, (number + 1) * part)
-    cache.was_read(10 * part, 11 * part)
-    cache.flush()
-    assert dropped == [(0, STRETCH), (STRETCH, 2 * STRETCH), (4 * part, 5 * part), (10 * part, 11 * part)]
+@pytest.mark.parametrize("drops", [True, False])
+def test_what_was_read_is_dropped_in_stretches(tmp_path: Path, dropped: list[tuple[int, int]], *, drops: bool) -> None:
+    """One and a half, then what lies further on; nothing of a file in use."""
+    path = tmp_path / "m"
+    path.write_bytes(bytes(4 * STRETCH))
+    descriptor = os.open(path, os.O_RDONLY)
+    reader = FileReader(descriptor, path.name, drops=drops)
+    for start, end in ((0, STRETCH * 3 // 2), (3 * STRETCH, 3 * STRETCH + 4096)):
+        at = start
+        while at < end:
+            reader.hold(at, end, 1)
+            at = reader.end
+    reader.flush()
+    os.close(descriptor)
+    stretches = [(0, STRETCH), (STRETCH, STRETCH * 3 // 2), (3 * STRETCH, 3 * STRETCH + 4096)]
+    assert dropped == (stretches if drops else [])
 
 
 @pytest.mark.parametrize(("cached", "uncached"), [(0, True), (10, True), (16, False), (32, False)])
@@ -69,9 +69,9 @@ def test_where_the_kernel_does_not_tell_nothing_is_dropped(monkeypatch: pytest.M
 
 def test_a_file_that_was_just_written_is_in_the_cache(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    path.write_bytes(bytes(STRETCH))
+    path.write_bytes(bytes(UNNOTICED))
     descriptor = os.open(path, os.O_RDONLY)
-    assert not is_uncached(descriptor, STRETCH)
+    assert not is_uncached(descriptor, UNNOTICED)
     os.close(descriptor)
 
 
