@@ -12,7 +12,7 @@ chance only: about 2**-64 for arbitrary words, 2**-33 where no more than sign bi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 RADIX = 0x9E3779B97F4A7C15
 """The golden ratio in 64 bits (Knuth, The Art of Computer Programming 6.4), whose remainder by 8 is 5."""
@@ -21,18 +21,6 @@ WORD = 4
 MODULUS = 1 << 64
 CHUNK_CPU, CHUNK_DEVICE = 1 << 15, 1 << 22
 """Words read at a time: 256 KiB of products stay in a core's cache; 32 MiB keep an accelerator busy."""
-
-
-class Cut(NamedTuple):
-    """Where a block of columns lies in a matrix.
-
-    ``row`` rows come before it; of a row of ``width`` words ``column`` come before its ``own``.
-    """
-
-    row: int
-    column: int
-    width: int
-    own: int
 
 
 class Hasher:
@@ -49,7 +37,7 @@ class Hasher:
         self._powers: Any = None
         self._products: Any = None
 
-    def flat(self, tensor: Any, offset: int = 0) -> Any:
+    def sum(self, tensor: Any, offset: int = 0) -> Any:
         """The sum over a piece whose bytes lie together in the whole tensor.
 
         Args:
@@ -64,26 +52,6 @@ class Hasher:
             one = self._sum(words) * power(RADIX, at) if at else self._sum(words)
             total = one if total is None else total + one  # a small tensor takes two operations, not five
         return self._torch.zeros((), dtype=self._torch.int64, device=self._device) if total is None else total
-
-    def rows(self, tensor: Any, cut: Cut) -> Any:
-        """The sum over a block of columns of a matrix.
-
-        Args:
-            tensor: the block, contiguous.
-            cut: where it lies.
-
-        Returns:
-            A tensor of one int64 on the device.
-        """
-        words = _bytes(self._torch, tensor).view(self._torch.int32).view(-1, cut.own)
-        total = self._torch.zeros((), dtype=self._torch.int64, device=self._device)
-        at_once = max(1, self.chunk // cut.own)
-        across, down = self._series(RADIX, cut.own), self._series(power(RADIX, cut.width), min(at_once, len(words)))
-        for start in range(0, len(words), at_once):
-            block = words[start : start + at_once]
-            sums = (block * across).sum(1)
-            total += (sums * down[: len(block)]).sum() * power(RADIX, (cut.row + start) * cut.width + cut.column)
-        return total
 
     def _words(self, tensor: Any, offset: int) -> Iterator[tuple[Any, int]]:
         """Chunks of words and the place of the first; nothing larger than a chunk is copied."""
@@ -134,18 +102,13 @@ class Hasher:
 
     def _weights(self) -> Any:
         if self._powers is None:
-            self._powers = self._series(RADIX, self.chunk)
+            self._powers = self._torch.ones(self.chunk, dtype=self._torch.int64, device=self._device)
+            done = 1
+            while done < self.chunk:  # by doubling
+                more = min(done, self.chunk - done)
+                self._torch.mul(self._powers[:more], power(RADIX, done), out=self._powers[done : done + more])
+                done += more
         return self._powers
-
-    def _series(self, base: int, count: int) -> Any:
-        """``base ** 0`` to ``base ** (count - 1)``, by doubling."""
-        series = self._torch.ones(count, dtype=self._torch.int64, device=self._device)
-        done = 1
-        while done < count:
-            more = min(done, count - done)
-            self._torch.mul(series[:more], power(base, done), out=series[done : done + more])
-            done += more
-        return series
 
 
 def power(base: int, exponent: int) -> int:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from grpo_watch.probe.checksum import WORD, Cut
-
 MEGATRON = ("megatron.core.parallel_state", "megatron.mpu")
 """Modules of jobs whose processes may be stages of a pipeline; Megatron's DDP spans one stage only."""
 PIPELINES = frozenset({"PipelineModule", "PipelineEngine", "PipelineStage"})
@@ -95,8 +93,8 @@ class ParameterPiece:
     """What this process holds of one parameter.
 
     ``copy`` numbers the replicas of the whole and ``parts`` counts the pieces that make one up; 0: their place
-    in it is unknown. ``offset``: bytes of the whole before it; with ``cut`` it is a block of columns. ``unread``: why
-    its values are not in memory now. ``mesh``: the mesh of devices over which it is placed, and how.
+    in it is unknown. ``offset``: bytes of the whole before it. ``unread``: why its values are not in memory now.
+    ``mesh``: the mesh of devices over which it is placed, and how.
     """
 
     name: str
@@ -106,7 +104,6 @@ class ParameterPiece:
     copy: int = 0
     parts: int = 1
     offset: int = 0
-    cut: Cut | None = None
     unread: str = ""
     mesh: str = ""
 
@@ -189,7 +186,7 @@ def _of_mesh(name: str, parameter: Any) -> ParameterPiece:
     placed = f"{tuple(mesh.shape)} {parameter.placements}"
     if lies is None:
         return ParameterPiece(name, local, shape, parameter.requires_grad, 0, 0, mesh=placed)
-    return ParameterPiece(name, local, shape, parameter.requires_grad, copy, parts, *lies, mesh=placed)
+    return ParameterPiece(name, local, shape, parameter.requires_grad, copy, parts, lies, mesh=placed)
 
 
 def _chunk(offset: int, extent: int, size: int, at: int) -> tuple[int, int]:
@@ -199,17 +196,8 @@ def _chunk(offset: int, extent: int, size: int, at: int) -> tuple[int, int]:
     return offset + start, min(most, extent - start)
 
 
-def _place(local: Any, shape: tuple[int, ...], offsets: list[int]) -> tuple[int, Cut | None] | None:
-    """Where a block lies in the bytes of the whole; None where it is neither one run nor a block of columns."""
-    cut = [dim for dim in range(len(shape)) if local.shape[dim] != shape[dim]]
-    last, size = max(cut, default=0), local.element_size()
-    below = prod(shape[last + 1 :]) * size
-    if last == 0 or not local.numel():
-        return (offsets[0] if shape else 0) * below, None
-    if any(dim not in {0, last} for dim in cut) or not local.is_contiguous():
+def _place(local: Any, shape: tuple[int, ...], offsets: list[int]) -> int | None:
+    """Bytes of the whole before a block of rows; None for any other block, which does not lie in one piece."""
+    if any(size != whole for size, whole in zip(local.shape[1:], shape[1:], strict=True)):
         return None
-    width, before, own = shape[last] * below, offsets[last] * below, local.shape[last] * below
-    if width % WORD or before % WORD or own % WORD:
-        return None
-    row = offsets[0] * prod(shape[1:last])
-    return 0, Cut(row, before // WORD, width // WORD, own // WORD)
+    return offsets[0] * prod(shape[1:]) * local.element_size() if shape else 0

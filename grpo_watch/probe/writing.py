@@ -195,9 +195,7 @@ def _sum(piece: ParameterPiece, hashers: dict[Any, Hasher], torch: Any) -> Any:
         raise RuntimeError(f"a tensor of the class {type(piece.tensor).__name__} is not understood")
     if device not in hashers:
         hashers[device] = Hasher(torch, device)
-    if piece.cut is not None:
-        return hashers[device].rows(piece.tensor, piece.cut)
-    return hashers[device].flat(piece.tensor, piece.offset)
+    return hashers[device].sum(piece.tensor, piece.offset)
 
 
 def _to_host(sums: Sequence[Any], torch: Any) -> list[int]:
