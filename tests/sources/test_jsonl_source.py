@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from grpo_watch.engine.records import CompletionSummary, Cursor, Stream
 from grpo_watch.sources import deferred
 from grpo_watch.sources.base import Skip, Source
+from grpo_watch.sources.completions import completion_folder
 from grpo_watch.sources.completions import parquet as parquet_module
 from grpo_watch.sources.completions.jsonl_source import MAX_LINE, CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
@@ -331,13 +332,13 @@ def test_a_dump_above_a_bound_is_reported_once_and_not_tried_again(
 ) -> None:
     """Neither at later polls, also when other files arrive, nor after a restart; again once it was rewritten."""
     begun: list[str] = []
-    plain = parquet_module.read_dump_file
+    plain = completion_folder.read_unchanged
 
     def counted(path: Path, *more: Any) -> Any:
         begun.append(path.name)
         return plain(path, *more)
 
-    monkeypatch.setattr(parquet_module, "read_dump_file", counted)
+    monkeypatch.setattr(completion_folder, "read_unchanged", counted)
     folder = tmp_path / "completions"
     path = write_dump(folder, 1, ["a" * 900, "b"])
     with monkeypatch.context() as small:

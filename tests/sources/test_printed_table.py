@@ -24,6 +24,5 @@ def test_rows_of_one_prompt_are_a_group() -> None:
     tables, opening, *lines = PrintedTables(), *PANEL.encode().splitlines()
     assert tables.begins(opening)
     (found,) = [made for line in lines if (made := tables.feed(line)) is not None]
-    step, grouping = found
-    summary = grouping.summary("log", step, Stream.TRAIN, 0, None)
-    assert (summary.step, summary.by_prompt, [group.size for group in summary.groups]) == (3, True, [2])
+    summary = found.summary("log", 3, Stream.TRAIN, 0, None)
+    assert (found.step, summary.by_prompt, [group.size for group in summary.groups]) == (3, True, [2])

@@ -8,13 +8,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.deferred import Deferred
+from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 from grpo_watch.sources.files.reading import inside, open_regular
 
@@ -44,13 +45,16 @@ class BadDumpError(Exception):
         self.skip = skip
 
 
-def read_unchanged(path: Path, roots: Sequence[Path], read: Callable[[BinaryIO], Grouping]) -> DumpResult:
-    """What ``read`` makes of a file that stays the same while it is read. Raises nothing that a file can cause.
+DumpReader: TypeAlias = Callable[[BinaryIO, "int | None", KeptTexts], Grouping]
+"""Reads an open file, given G and what is kept of texts; raises BadDumpError for one that can't be used."""
 
-    Args:
-        path: the file.
-        roots: folders that links may not lead out of.
-        read: reads the open file; raises BadDumpError for one that can't be used.
+
+def read_unchanged(
+    path: Path, roots: Sequence[Path], read: DumpReader, group_size: int | None, examples: KeptTexts
+) -> DumpResult:
+    """What ``read`` makes of a file that stays the same while it is read; never raises.
+
+    A top-level function of plain values, so that a worker process can run it.
     """
     try:
         descriptor = open_regular(path, roots)
@@ -61,7 +65,7 @@ def read_unchanged(path: Path, roots: Sequence[Path], read: Callable[[BinaryIO],
     with os.fdopen(descriptor, "rb") as file:
         before = signature_of(os.fstat(file.fileno()))
         try:
-            grouping = read(file)
+            grouping = read(file, group_size, examples)
         except BadDumpError as error:
             return DumpResult(signature=before, skip=error.skip, failure=f"{path.name}: {error}")
         except MemoryError:
@@ -77,7 +81,6 @@ def signature_of(info: os.stat_result) -> tuple[int, int]:
     return info.st_size, info.st_mtime_ns
 
 
-Reading: TypeAlias = tuple[Callable[..., DumpResult], tuple[Any, ...]]
 RELIST = 30
 """Polls after which the folder is listed again although its own time did not change (older files overwritten)."""
 
@@ -102,8 +105,8 @@ class CompletionFolder(ChannelSource):
         """The step of a file by its name; None for files of another kind."""
 
     @abstractmethod
-    def _reading(self, path: Path, group_size: int | None) -> Reading:
-        """How one file is read: a function that a worker process can run, and its arguments."""
+    def _reader(self) -> DumpReader:
+        """What reads a file; it can be sent to another process."""
 
     @abstractmethod
     def _stream(self, step: int, grouping: Grouping) -> Stream:
@@ -198,8 +201,8 @@ class CompletionFolder(ChannelSource):
 
     def _read(self, step: int, *, first: bool = False) -> None:
         size = self._group_size()
-        function, arguments = self._reading(self._path / self._files[step][0], size)
-        self._work.submit((step, size), function, *arguments, first=first)
+        arguments = (self._path / self._files[step][0], self._roots, self._reader(), size, self._examples)
+        self._work.submit((step, size), read_unchanged, *arguments, first=first)
 
     def _collect(self, step: int, result: DumpResult | Exception, seen: float | None) -> Iterator[Item]:
         name, listed = self._files[step]
@@ -235,6 +238,7 @@ class CompletionFolder(ChannelSource):
 
     def _emit(self, step: int, grouping: Grouping, size: int, seen: float | None) -> Iterator[CompletionSummary]:
         self.stats.bytes += size
+        step = step if grouping.step is None else grouping.step
         if grouping.digest and grouping.digest == self._digest:
             self.stats.skip(Skip.DUPLICATE, f"step {step}: the same table again")
             return

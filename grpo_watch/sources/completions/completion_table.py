@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from grpo_watch.engine.records import CompletionSummary, Stream
+from grpo_watch.engine.records import Stream
 from grpo_watch.frameworks.dump_formats import is_reward, table_columns
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_folder import (
     BadDumpError,
     CompletionFolder,
-    DumpResult,
-    Reading,
-    read_unchanged,
+    DumpReader,
 )
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, summaries, summarise_groups
@@ -107,6 +105,27 @@ def columns_of(data: bytes) -> dict[str, list[object]]:
     return {str(name): [line[index] for line in whole] for index, name in enumerate(names)}
 
 
+def summarised(columns: Mapping[str, object], group_size: int | None, examples: KeptTexts) -> Grouping | None:
+    """The groups in a table's columns, with its step; None where it is no table of completions.
+
+    Raises:
+        ValueError: a conversation in it is nested beyond sense.
+    """
+    table = read_table(columns)
+    if table is None or table.single:
+        return None
+    try:
+        found = summarise_groups(table.prompts, table.completions, table.rewards, group_size, examples=examples)
+    except RecursionError as error:
+        raise ValueError(f"the table of step {table.step}: nested too deeply") from error
+    return replace(found, step=table.step)
+
+
+def by_name(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
+    """Rows as columns; None where a row lacks a name."""
+    return {name: [row.get(name) for row in rows] for row in rows for name in row}
+
+
 def _with_nan(data: bytes) -> object:
     try:
         found: object = json.loads(data.decode("utf-8", "replace"))
@@ -158,16 +177,15 @@ class PrintedTables:
         self._begin()
         return True
 
-    def feed(self, data: bytes, *, examples: KeptTexts = KeptTexts.EXCERPT) -> tuple[int, Grouping] | None:
-        """The step and the groups of the table that this line completes; None else."""
+    def feed(self, data: bytes, *, examples: KeptTexts = KeptTexts.EXCERPT) -> Grouping | None:
+        """The groups of the table that this line completes; None else."""
         line, self._lines = data.decode("utf-8", "replace").strip(), self._lines + 1
         if self._step is None or self._lines > MOST_LINES or not line.startswith((EDGE, BOTTOM)):
             self._step = None
             return None
         if line.startswith(BOTTOM):
             step, self._step = self._step, None
-            grouping = self._grouping(examples=examples)
-            return (step, grouping) if grouping is not None else None
+            return self._grouping(step, examples=examples)
         self._line(line[1:-1].strip())
         return None
 
@@ -186,7 +204,7 @@ class PrintedTables:
             self._rows.append(["\n".join(lines).strip() for lines in zip(*self._cells, strict=True)])
         self._cells = []
 
-    def _grouping(self, *, examples: KeptTexts) -> Grouping | None:
+    def _grouping(self, step: int, *, examples: KeptTexts) -> Grouping | None:
         """The groups of the rows; None for a table of something else, or in which no prompt comes twice."""
         if self._columns[:2] != [PROMPT, COMPLETION] or not self._rows:
             return None
@@ -196,7 +214,7 @@ class PrintedTables:
         if not members:
             return None
         prompts, digest = digests(rows)
-        return Grouping(summaries(rows, members, {}, examples=examples), "", digest, prompts, by_prompt=True)
+        return Grouping(summaries(rows, members, {}, examples=examples), "", digest, prompts, by_prompt=True, step=step)
 
 
 def _by_prompt(rows: Sequence[Sequence[str]]) -> dict[str, list[int]]:
@@ -211,13 +229,6 @@ FILE = re.compile(r"completions_(\d{1,12})_[0-9a-f]{6,64}\.table\.json")
 LARGEST = 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class TableGrouping(Grouping):
-    """The groups of a table with the optimizer step that its own column gives."""
-
-    step: int = 0
-
-
 class WandbTablesSource(CompletionFolder):
     """Reads the tables by wandb's step, and reports each under the step in its column.
 
@@ -228,16 +239,12 @@ class WandbTablesSource(CompletionFolder):
         found = FILE.fullmatch(name)
         return int(found[1]) if found is not None else None
 
-    def _reading(self, path: Path, group_size: int | None) -> Reading:
-        return read_table_file, (path, self._roots, group_size, self._examples)
+    def _reader(self) -> DumpReader:
+        return read_wandb_table
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         del grouping
         return Stream.EVAL if step == self._newest else Stream.TRAIN
-
-    def _emit(self, step: int, grouping: Grouping, size: int, seen: float | None) -> Iterator[CompletionSummary]:
-        own = grouping.step if isinstance(grouping, TableGrouping) else step
-        return super()._emit(own, grouping, size, seen)
 
 
 def holds_tables(folder: Path) -> bool:
@@ -248,20 +255,19 @@ def holds_tables(folder: Path) -> bool:
         return False
 
 
-def read_table_file(path: Path, roots: Sequence[Path], group_size: int | None, examples: KeptTexts) -> DumpResult:
-    """Read one table; a top-level function of plain values, so that a worker process can run it. Never raises."""
-    return read_unchanged(path, roots, lambda file: _read(file, group_size, examples=examples))
+def read_wandb_table(file: BinaryIO, group_size: int | None, examples: KeptTexts) -> Grouping:
+    """The groups of a table's file.
 
-
-def _read(file: BinaryIO, group_size: int | None, *, examples: KeptTexts) -> TableGrouping:
+    Raises:
+        BadDumpError: it is too large, half-written, or holds something else.
+    """
     data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise BadDumpError(f"more than {LARGEST >> 20} MB", Skip.TOO_LONG)
     try:
-        table = read_table(columns_of(data))
-        if table is None or table.step is None or table.single:
-            raise BadDumpError("no table with the columns step, prompt and completion", Skip.NOT_A_ROW)
-        made = summarise_groups(table.prompts, table.completions, table.rewards, group_size, examples=examples)
-    except (ValueError, RecursionError) as error:
-        raise BadDumpError(str(error) or "nested too deeply") from error
-    return TableGrouping(made.groups, made.reason, made.digest, made.prompts, made.odd, made.by_prompt, table.step)
+        found = summarised(columns_of(data), group_size, examples)
+    except ValueError as error:
+        raise BadDumpError(str(error)) from error
+    if found is None or found.step is None:
+        raise BadDumpError("no table with the columns step, prompt and completion", Skip.NOT_A_ROW)
+    return found

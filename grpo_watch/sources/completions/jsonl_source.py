@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,44 +12,10 @@ import msgspec
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import ChannelSource, Skip
-from grpo_watch.sources.completions.completion_table import CompletionTable, read_table
+from grpo_watch.sources.completions.completion_table import CompletionTable, by_name, read_table, summarised
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
-from grpo_watch.sources.completions.summarise import Grouping, group, summarise_groups
-from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.completions.summarise import Grouping, group
 from grpo_watch.sources.files.tail import SplitLine, Tail
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionLine:
-    """What one line gave: a batch's groups, a single row, why it is passed over, or nothing where it is blank.
-
-    ``step`` is -1 where the line names none.
-    """
-
-    step: int = -1
-    grouping: Grouping | None = None
-    row: CompletionTable | None = None
-    skip: Skip | None = None
-    may_be_eval: bool = False
-
-
-def read_line(data: bytes, group_size: int | None, examples: KeptTexts) -> CompletionLine:
-    """Read one line."""
-    if not data or data.isspace():
-        return CompletionLine()
-    row = decode(data)
-    if row is None:
-        return CompletionLine(skip=Skip.NOT_JSON)
-    table = read_table(row) if isinstance(row, dict) else None
-    if table is None or table.step is None:
-        return CompletionLine(skip=Skip.NOT_A_ROW if table is None else Skip.NO_STEP)
-    if table.single:
-        return CompletionLine(table.step, row=table)
-    try:
-        groups = summarise_groups(table.prompts, table.completions, table.rewards, group_size, examples=examples)
-    except RecursionError:  # a conversation nested beyond sense
-        return CompletionLine(table.step, skip=Skip.BAD_VALUE)
-    return CompletionLine(table.step, groups, may_be_eval=not table.per_generation)
 
 
 def decode(data: bytes) -> Any:
@@ -81,20 +47,12 @@ class _Held:
     before: Cursor
     seen: float | None
     rows: CollectedRows = field(default_factory=CollectedRows)
-    rewards: dict[str, list[object]] = field(default_factory=dict)
+    rewards: list[Mapping[str, object]] = field(default_factory=list)
 
     def add(self, table: CompletionTable) -> None:
-        """Add a row; a reward that earlier rows lack is filled up with None."""
-        before = len(self.rows)
+        """Add a row."""
         self.rows.add(table.prompts[0], table.completions[0])
-        for name, values in table.rewards.items():
-            column = self.rewards.setdefault(name, [])
-            column += [None] * (before - len(column)) + list(values)
-
-    def columns(self) -> dict[str, list[object]]:
-        """The rewards of all rows; one that the last rows lack is filled up too, for each row says whose it is."""
-        count = len(self.rows)
-        return {name: column + [None] * (count - len(column)) for name, column in self.rewards.items()}
+        self.rewards.append({name: values[0] for name, values in table.rewards.items()})
 
 
 class CompletionsJsonlSource(ChannelSource):
@@ -143,25 +101,28 @@ class CompletionsJsonlSource(ChannelSource):
             if line.too_long:
                 self.stats.skip(Skip.TOO_LONG, f"{where}: longer than {MAX_LINE >> 20} MiB")
             else:
-                yield from self._take(read_line(line.data, self._group_size(), self._examples), where, before, seen)
+                yield from self._take(line.data, where, before, seen)
         self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
-    def _take(self, read: CompletionLine, where: str, before: Cursor, seen: float | None) -> Iterator[Item]:
-        if read.row is not None:
-            yield from self._hold(read.row, read.step, before, seen)
+    def _take(self, data: bytes, where: str, before: Cursor, seen: float | None) -> Iterator[Item]:
+        if not data or data.isspace():
             return
-        if read.step >= 0:  # a whole batch: the single rows before it are complete
+        row = decode(data)
+        table = read_table(row) if isinstance(row, dict) else None
+        if table is None or table.step is None:
+            no_row = Skip.NOT_JSON if row is None else Skip.NOT_A_ROW
+            self.stats.skip(no_row if table is None else Skip.NO_STEP, where)
+        elif table.single:
+            yield from self._hold(table, table.step, before, seen)
+        else:  # a whole batch: the single rows before it are complete
             yield from self._release()
-        if read.skip is not None:
-            self.stats.skip(read.skip, where if read.step < 0 else f"step {read.step}: nested too deeply")
-        elif read.grouping is not None:
-            yield from self._emit(read.grouping, read.step, seen, may_be_eval=read.may_be_eval)
-
-    def _release(self) -> Iterator[Item]:
-        """Yield what the held single rows give."""
-        held, self._held = self._held, None
-        if held is not None:
-            yield from self._flush(held)
+            try:
+                found = summarised(row, self._group_size(), self._examples)
+            except ValueError:
+                self.stats.skip(Skip.BAD_VALUE, f"step {table.step}: nested too deeply")
+                return
+            if found is not None:
+                yield from self._emit(found, table.step, seen, may_be_eval=not table.per_generation)
 
     def _hold(self, table: CompletionTable, step: int, before: Cursor, seen: float | None) -> Iterator[Item]:
         done: _Held | None = None
@@ -171,12 +132,17 @@ class CompletionsJsonlSource(ChannelSource):
             self._held.add(table)
         except RecursionError:
             self.stats.skip(Skip.BAD_VALUE, f"step {step}: nested too deeply")
-        if done is not None:
-            yield from self._flush(done)
+        yield from self._flush(done)
 
-    def _flush(self, held: _Held) -> Iterator[Item]:
-        grouping = group(held.rows, held.columns(), self._group_size(), examples=self._examples)
-        yield from self._emit(grouping, held.step, held.seen)
+    def _release(self) -> Iterator[Item]:
+        """Yield what the held single rows give."""
+        held, self._held = self._held, None
+        yield from self._flush(held)
+
+    def _flush(self, held: _Held | None) -> Iterator[Item]:
+        if held is not None:
+            grouping = group(held.rows, by_name(held.rewards), self._group_size(), examples=self._examples)
+            yield from self._emit(grouping, held.step, held.seen)
 
     def _emit(
         self, grouping: Grouping, step: int, seen: float | None, *, may_be_eval: bool = False

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from grpo_watch.engine.metric_names import MAX_FUNCTIONS
@@ -14,9 +13,7 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_folder import (
     BadDumpError,
     CompletionFolder,
-    DumpResult,
-    Reading,
-    read_unchanged,
+    DumpReader,
 )
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group
@@ -35,7 +32,7 @@ MAX_BATCH = 64_000_000
 """Bytes of decoded rows that become texts: only a single row, or one with long lists, can have more."""
 
 
-def read_dump(file: BinaryIO, group_size: int | None, *, examples: KeptTexts) -> Grouping:
+def read_dump(file: BinaryIO, group_size: int | None, examples: KeptTexts) -> Grouping:
     """Summarise a TRL dump (0.28 to 1.16: columns ``step``, ``prompt``, ``completion``, one per reward, ``advantage``).
 
     Every float column is a reward function, or the advantages; others (``log_extra``) are passed over.
@@ -79,11 +76,6 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: KeptTexts) ->
     return group(rows, named, group_size, examples=examples)
 
 
-def read_dump_file(path: Path, roots: Sequence[Path], group_size: int | None, examples: KeptTexts) -> DumpResult:
-    """Read one dump; a top-level function of plain values, so that a worker process can run it. Never raises."""
-    return read_unchanged(path, roots, lambda file: read_dump(file, group_size, examples=examples))
-
-
 class CompletionsParquetSource(CompletionFolder):
     """Reads TRL's dumps.
 
@@ -115,8 +107,8 @@ class CompletionsParquetSource(CompletionFolder):
         found = parquet_dump(name)
         return found[1] if found is not None else None
 
-    def _reading(self, path: Path, group_size: int | None) -> Reading:
-        return read_dump_file, (path, self._roots, group_size, self._examples)
+    def _reader(self) -> DumpReader:
+        return read_dump
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         again = step == self._newest and grouping.prompts != self._prompts

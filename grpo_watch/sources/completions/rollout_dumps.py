@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
@@ -18,11 +19,10 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_folder import (
     BadDumpError,
     CompletionFolder,
-    DumpResult,
-    Reading,
-    read_unchanged,
+    DumpReader,
     signature_of,
 )
+from grpo_watch.sources.completions.completion_table import by_name
 from grpo_watch.sources.completions.jsonl_source import decode
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries
@@ -84,16 +84,14 @@ MAX_ROWS = 65_536
 """Completions of one step."""
 
 
-def read_rollouts(
-    path: Path,
-    roots: Sequence[Path],
-    framework: str,
-    group_size: int | None,
-    examples: KeptTexts,
-) -> DumpResult:
-    """Read one file; a top-level function of plain values, so that a worker process can run it. Never raises."""
+def read_rollouts(framework: str, file: BinaryIO, group_size: int | None, examples: KeptTexts) -> Grouping:
+    """The groups of one file of a framework's.
+
+    Raises:
+        BadDumpError: a line is none of the format's, or the file ends inside one.
+    """
     known = next(one for one in rollout_dumps() if one.framework == framework)
-    return read_unchanged(path, roots, lambda file: _Batch(known, examples=examples).read(file).grouping(group_size))
+    return _Batch(known, examples=examples).read(file).grouping(group_size)
 
 
 class _Batch:
@@ -152,8 +150,7 @@ class _Batch:
 
     def grouping(self, group_size: int | None) -> Grouping:
         """The groups of all rows."""
-        names = dict.fromkeys(name for rewards in self._rewards for name in rewards)
-        columns = {name: [rewards.get(name) for rewards in self._rewards] for name in names}
+        columns = by_name(self._rewards)
         if self._format.ordered:
             return group(self._taken, columns, group_size, examples=self._examples)
         keys = self._groups if self._groups and None not in self._groups else None
@@ -293,9 +290,8 @@ class CompletionDumpsSource(CompletionFolder):
         found = self._format.named(PurePath(name)) if self._format is not None else None
         return int(found[1]) if found is not None else None
 
-    def _reading(self, path: Path, group_size: int | None) -> Reading:
-        framework = self._format.framework if self._format is not None else ""
-        return read_rollouts, (path, self._roots, framework, group_size, self._examples)
+    def _reader(self) -> DumpReader:
+        return partial(read_rollouts, self._format.framework if self._format is not None else "")
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         del step, grouping

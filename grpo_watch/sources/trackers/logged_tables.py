@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from grpo_watch.engine.records import CompletionSummary, Scalar, Stream
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
-from grpo_watch.sources.completions.completion_table import PrintedTables, read_table
-from grpo_watch.sources.completions.summarise import Grouping, summarise_groups
+from grpo_watch.sources.completions.completion_table import PrintedTables, summarised
+from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.excerpt_privacy import KeptTexts
-
-
-class TableSummary(NamedTuple):
-    """The content of a table of completions; ``step`` is its own column's (None: it has none)."""
-
-    step: int | None
-    grouping: Grouping
 
 
 class LoggedTables:
@@ -76,11 +68,11 @@ class LoggedTables:
         """
         try:
             complete = {"step": [step] if step is not None else None, **columns}
-            table = summarised(complete, self._group_size(), examples=self._examples)
+            table = summarised(complete, self._group_size(), self._examples)
         except ValueError as error:
             stats.skip(Skip.BAD_VALUE, str(error))
             return None
-        return None if table is None or table.step is None else self.once(table.step, table.grouping, stats, seen)
+        return None if table is None or table.step is None else self.once(table.step, table, stats, seen)
 
     def once(self, step: int, grouping: Grouping, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
         """The record of a table's groups; None where it repeats the table before."""
@@ -91,22 +83,6 @@ class LoggedTables:
         self._digest, self._step = grouping.digest, step
         self._made.append((self._digest, self._step))
         return grouping.summary(self._channel, step, stream, self._segment, seen)
-
-
-def summarised(columns: Mapping[str, object], group_size: int | None, *, examples: KeptTexts) -> TableSummary | None:
-    """The groups in a table's columns; None where it is no table of completions.
-
-    Raises:
-        ValueError: a conversation in it is nested beyond sense.
-    """
-    table = read_table(columns)
-    if table is None or table.single:
-        return None
-    try:
-        found = summarise_groups(table.prompts, table.completions, table.rewards, group_size, examples=examples)
-    except RecursionError as error:
-        raise ValueError(f"the table of step {table.step}: nested too deeply") from error
-    return TableSummary(table.step, found)
 
 
 class ConsoleTables:
@@ -128,7 +104,7 @@ class ConsoleTables:
     def feed(self, data: bytes, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
         """The summary of the table that this line completes."""
         found = self._printed.feed(data, examples=self._examples)
-        return self._logged.once(*found, stats, seen) if found is not None else None
+        return None if found is None or found.step is None else self._logged.once(found.step, found, stats, seen)
 
     def state(self) -> dict[str, Scalar]:
         """What must be remembered across a restart."""

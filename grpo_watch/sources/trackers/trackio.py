@@ -13,6 +13,7 @@ from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.completions.completion_table import by_name
 from grpo_watch.sources.completions.jsonl_source import decode as decode_any
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.rollout_dumps import group_by_key
@@ -146,8 +147,7 @@ class TrackioSource(DatabaseSource):
             rows.add(talk[:begins], talk[begins:])
             groups.append(group)
             scores.append({key.removeprefix("rewards/"): fact[key] for key in fact if key.startswith(SCORES)})
-        columns = {name: [score.get(name) for score in scores] for score in scores for name in score}
-        return group_by_key(rows, groups, columns, None, examples=self._examples) if groups else None
+        return group_by_key(rows, groups, by_name(scores), None, examples=self._examples) if groups else None
 
     def _state(self, position: int) -> dict[str, Scalar]:
         return {
@@ -190,9 +190,7 @@ class TrackioSource(DatabaseSource):
             if not isinstance(lines, list) or self._feed.given_to(order):
                 continue
             whole = [line for line in lines if isinstance(line, dict)]
-            names = dict.fromkeys(name for line in whole for name in line)
-            columns = {str(name): [line.get(name) for line in whole] for name in names}
-            self._feed.say(order, self._tables.summary(columns, self.stats, seen, step), order + 1)
+            self._feed.say(order, self._tables.summary(by_name(whole), self.stats, seen, step), order + 1)
 
 
 def _bytes(value: object) -> bytes:

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions.completion_folder import DumpResult
-from grpo_watch.sources.completions.parquet import BATCH, MAX_BATCH, read_dump_file
+from grpo_watch.sources.completions.completion_folder import DumpResult, read_unchanged
+from grpo_watch.sources.completions.parquet import BATCH, MAX_BATCH, read_dump
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 LONG = 400_000
@@ -24,7 +24,7 @@ def written(path: Path, prompts: list[Any], completions: list[Any], **how: Any) 
 
 
 def read(path: Path) -> DumpResult:
-    return read_dump_file(path, (path.parent,), 8, KeptTexts.EXCERPT)
+    return read_unchanged(path, (path.parent,), read_dump, 8, KeptTexts.EXCERPT)
 
 
 @pytest.mark.parametrize("how", [{}, {"compression": "zstd"}, {"data_page_version": "2.0"}, {"use_dictionary": False}])

@@ -20,12 +20,11 @@ from typing import Any
 
 from grpo_watch.credentials import HIDDEN, masked
 from grpo_watch.frameworks.row_numbers import LONGEST_NUMBER, whole
-from grpo_watch.sources.completions.completion_table import columns_of
+from grpo_watch.sources.completions.completion_table import columns_of, summarised
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.rows.step_assembly import PROFILING, STEP_KEYS
 from grpo_watch.sources.settings.config_files import logged_config
-from grpo_watch.sources.trackers.logged_tables import TableSummary, summarised
 from grpo_watch.sources.trackers.tracker_source import iso_seconds
 from grpo_watch.sources.trackers.wandb_api.remote import (
     LoggedCall,
@@ -41,7 +40,7 @@ from grpo_watch.sources.trackers.wandb_api.remote import (
 ONE_PER_PROMPT = ("log_unique_prompts", "wandb_log_unique_prompts")
 """TRL 0.17 and later: its wandb tables then keep one row of each prompt."""
 OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
-NO_TABLE = TableSummary(None, Grouping((), "the table can not be read: it has no columns prompt and completion"))
+NO_TABLE = Grouping((), "the table can not be read: it has no columns prompt and completion")
 
 
 def one_per_prompt(raw: Mapping[str, object]) -> bool:
@@ -82,10 +81,10 @@ def table_ref(row: Mapping[str, object]) -> TableRef | None:
     return None
 
 
-def summarised_table(data: bytes, group_size: int | None, *, examples: KeptTexts) -> TableSummary:
+def summarised_table(data: bytes, group_size: int | None, *, examples: KeptTexts) -> Grouping:
     """The groups in the content of a table's file."""
     try:
-        return summarised(columns_of(data), group_size, examples=examples) or NO_TABLE
+        return summarised(columns_of(data), group_size, examples) or NO_TABLE
     except ValueError:
         return NO_TABLE
 
@@ -175,7 +174,7 @@ class WandbClient:
         refs: Sequence[TableRef],
         group_size: int | None,
         examples: KeptTexts,
-    ) -> tuple[tuple[TableSummary | str, ...], int]:
+    ) -> tuple[tuple[Grouping | str, ...], int]:
         """Fetch tables into a folder that is deleted at once, and reduce them; one question finds all their files.
 
         A text is why a table can't be read.
@@ -186,7 +185,7 @@ class WandbClient:
         found = tuple(self._table(files.get(ref.path), ref, group_size, examples=examples) for ref in refs)
         return found, 1
 
-    def _table(self, file: Any, ref: TableRef, group_size: int | None, *, examples: KeptTexts) -> TableSummary | str:
+    def _table(self, file: Any, ref: TableRef, group_size: int | None, *, examples: KeptTexts) -> Grouping | str:
         """One table; downloads are not what the server's limit counts."""
         size = ref.size if file is None else max(int(file.size), ref.size)
         if size > LARGEST:

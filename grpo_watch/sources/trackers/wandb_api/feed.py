@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.excerpt_privacy import KeptTexts
-from grpo_watch.sources.trackers.logged_tables import TableSummary
 from grpo_watch.sources.trackers.wandb_api.client import WandbClient
 from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import (
@@ -277,7 +277,7 @@ class Feed(Polled):
     def _ask_tables(self, client: ClientProcess, _: float) -> int:
         """Fetch the next tables, several at once; one by one once several could not be had."""
         refs = [ref for ref in map(self._ref, self._pending) if ref is not None][: self._tables]
-        found: tuple[TableSummary | str, ...]
+        found: tuple[Grouping | str, ...]
         try:
             found, spent = client.ask(WandbClient.tables, self.place, refs, self._size(), self._examples)
         except RemoteError as error:

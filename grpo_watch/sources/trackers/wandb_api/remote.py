@@ -11,7 +11,7 @@ from typing import NamedTuple
 from grpo_watch.engine.records import RunConfig
 from grpo_watch.errors import UsageError
 from grpo_watch.extras import install
-from grpo_watch.sources.trackers.logged_tables import TableSummary
+from grpo_watch.sources.completions.summarise import Grouping
 
 SCHEME = "wandb://"
 PART = re.compile(r"[^/\s?#%\x00-\x1f\x7f]{1,128}")
@@ -102,7 +102,7 @@ class LoggedCall(NamedTuple):
     order: int
     row: Mapping[str, object]
     time: float | None
-    table: TableRef | TableSummary | str | None = None
+    table: TableRef | Grouping | str | None = None
 
 
 class LoggedCalls(NamedTuple):

@@ -9,7 +9,7 @@ import xxhash
 
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.trackers.logged_tables import TableSummary
+from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.trackers.tracker_source import TrackerSource
 from grpo_watch.sources.trackers.wandb_api.feed import Entry, Feed, FeedEnded, FeedProblem, FeedRewound
 from grpo_watch.sources.trackers.wandb_api.hub import Hub
@@ -94,9 +94,9 @@ class WandbApiSource(TrackerSource):
         step = self._step(call.row, values, order)
         self._feed.read_to = order + 1
         self._feed.add(order, step, values, call.time, seen)
-        if isinstance(table, TableSummary):
+        if isinstance(table, Grouping):
             known = table.step if table.step is not None else step or 0
-            self._feed.say(order, self._tables.once(known, table.grouping, self.stats, seen), order + 1)
+            self._feed.say(order, self._tables.once(known, table, self.stats, seen), order + 1)
         yield from self._give()
 
     def _details(self, details: RunDetails, seen: float | None) -> Iterator[Item]:
