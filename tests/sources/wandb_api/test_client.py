@@ -118,8 +118,8 @@ def test_a_table_comes_as_groups_without_texts(server: WandbServer, client: Clie
     assert not isinstance(summary, str)
     assert spent == 1
     assert summary.step == 3
-    assert [group.pattern for group in summary.grouping.groups] == [(0, 0), (0, 1)]
-    assert summary.grouping.groups[1].rewards == {"fn": (0.0, None), "advantage": (0.5, -0.5)}
+    assert [group.pattern for group in summary.groups] == [(0, 0), (0, 1)]
+    assert summary.groups[1].rewards == {"fn": (0.0, None), "advantage": (0.5, -0.5)}
     assert "SECRET" not in repr(summary)
 
 
