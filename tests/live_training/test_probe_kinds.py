@@ -113,7 +113,7 @@ def test_running_out_of_memory_is_no_fault_of_a_tensor(monkeypatch: pytest.Monke
     def exhausted(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Hasher, "flat", exhausted)
+    monkeypatch.setattr(Hasher, "sum", exhausted)
     assert not probe(torch.nn.Linear(2, 2), 1, tmp_path)
     (line,) = (tmp_path / "grpo-watch-probe-0.jsonl").read_text().splitlines()
     assert json.loads(line)["text"] == "OutOfMemoryError: CUDA out of memory"
