@@ -339,9 +339,15 @@ def _adapter(peft: object, origin: str) -> Mapping[str, Setting]:
 
 
 def _own(raw: Mapping[str, object], origin: str) -> ConfigFile:
-    """The configuration of a framework without transformers' arguments, or settings by their canonical names alone.
+    """The configuration of a framework without transformers' arguments, or settings by their canonical names alone."""
+    found = of_framework(raw, origin)
+    return _transformers(raw, origin) if found is None else found
+
+
+def of_framework(raw: Mapping[str, object], origin: str) -> ConfigFile | None:
+    """Settings of a framework whose data file knows the keys; None where none does.
 
     Which framework it is, only keys of its own say: ``learning_rate`` or ``num_epochs`` are anybody's.
     """
     best = framework_of_settings({key for key, _ in flatten(raw)})
-    return _transformers(raw, origin) if best is None else ConfigFile(canonical_settings(raw, best, origin), best)
+    return None if best is None else ConfigFile(canonical_settings(raw, best, origin), best)

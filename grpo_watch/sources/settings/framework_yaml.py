@@ -9,8 +9,8 @@ from grpo_watch.engine.records import Setting
 from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.python_literal import atom
-from grpo_watch.frameworks.setting_names import canonical_settings, flatten, framework_of_settings
-from grpo_watch.sources.settings.config_files import ConfigFile, RefusedYamlError, plain_yaml
+from grpo_watch.frameworks.setting_names import flatten
+from grpo_watch.sources.settings.config_files import ConfigFile, RefusedYamlError, of_framework, plain_yaml
 
 HYDRA = ".hydra"
 HYDRA_OUTPUTS = "outputs"
@@ -38,9 +38,8 @@ def framework_yaml(text: str, origin: str) -> ConfigFile:
         return ConfigFile()
     if not isinstance(raw, dict):
         return ConfigFile()
-    framework = framework_of_settings({key for key, _ in flatten(raw)})
-    if framework is not None:
-        return ConfigFile(canonical_settings(raw, framework, origin), framework)
+    if (found := of_framework(raw, origin)) is not None:
+        return found
     recipe = any(len(raw.keys() & table.traces.recipe) > 1 for table in frameworks().values())
     weights = spelled(raw.get("reward_weights")) if recipe else None
     if weights is None:
@@ -86,11 +85,7 @@ def overrides(text: str, origin: str) -> ConfigFile:
 
 
 def _read(leaves: Iterable[tuple[str, object]], origin: str) -> ConfigFile:
-    known = {key: _value(value) for key, value in leaves}
-    framework = framework_of_settings(known)
-    return (
-        ConfigFile(canonical_settings(known, framework, origin), framework) if framework is not None else ConfigFile()
-    )
+    return of_framework({key: _value(value) for key, value in leaves}, origin) or ConfigFile()
 
 
 def _value(value: object) -> object:

@@ -36,8 +36,8 @@ class PrintedSizes:
 
     def begin(self, line: bytes) -> None:
         """Take the first line of a print, if it is one."""
-        examples = EXAMPLES.search(line)
-        if examples is not None or _begins_dataset(line):
+        if begins(line):
+            examples = EXAMPLES.search(line)
             self._rows, self._left = (_whole(examples[1]) if examples is not None else None), WAIT
 
     def feed(self, line: bytes) -> dict[str, Setting] | None:
@@ -73,11 +73,9 @@ def printed_sizes(line: bytes) -> Mapping[str, Setting] | None:
 
 def begins(line: bytes) -> bool:
     """Whether a print over several lines begins here."""
-    return EXAMPLES.search(line) is not None or _begins_dataset(line)
-
-
-def _begins_dataset(line: bytes) -> bool:
-    return any(mark.pattern.search(line) is not None for mark in marks(MarkKind.DATASET))
+    return EXAMPLES.search(line) is not None or any(
+        mark.pattern.search(line) is not None for mark in marks(MarkKind.DATASET)
+    )
 
 
 def _trained(rows: int, epochs: int) -> dict[str, Setting] | None:

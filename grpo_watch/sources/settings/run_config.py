@@ -36,15 +36,18 @@ MAX_YAML_BYTES = 1 << 20
 TAIL_BYTES = 16 << 10
 
 
+CHECKPOINT, HYDRA, PACKAGES = "checkpoint", "hydra", "packages"
+"""Folders below the run's: the newest checkpoint's, Hydra's, and where wandb's client lists the packages."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of file: names, where it lies, how it is read. ``tail``: only its last bytes matter."""
+    """One kind of file: names, in which folder it lies, how it is read. ``tail``: only its last bytes matter."""
 
     patterns: tuple[str, ...]
     read: Callable[[str, str], ConfigFile]
     precedence: int
-    in_checkpoint: bool = False
-    in_hydra: bool = False
+    below: str = ""
     limit: int = MAX_BYTES
     tail: bool = False
 
@@ -54,20 +57,20 @@ KINDS = (
     _Kind(ARGUMENTS, config_files.arguments, FROM_ARGUMENTS),
     _Kind(("README.md",), config_files.model_card, FROM_LAUNCH),
     _Kind(("ds_config*.json", "deepspeed*.json", "zero[0-3]*.json"), config_files.deepspeed, FROM_LAUNCH),
-    _Kind(("requirements.txt",), config_files.requirements, FROM_LAUNCH, limit=MAX_YAML_BYTES),
+    _Kind(("requirements.txt",), config_files.requirements, FROM_LAUNCH, below=PACKAGES, limit=MAX_YAML_BYTES),
     _Kind(
         ("accelerate*.y*ml", "*accelerate_config.y*ml", "default_config.yaml"),
         config_files.accelerate,
         FROM_LAUNCH,
         limit=MAX_YAML_BYTES,
     ),
-    _Kind(("overrides.yaml",), framework_yaml.overrides, FROM_LAUNCH, in_hydra=True, limit=MAX_YAML_BYTES),
-    _Kind(("config.yaml",), framework_yaml.composed, FROM_LAUNCH, in_hydra=True, limit=MAX_YAML_BYTES),
+    _Kind(("overrides.yaml",), framework_yaml.overrides, FROM_LAUNCH, below=HYDRA, limit=MAX_YAML_BYTES),
+    _Kind(("config.yaml",), framework_yaml.composed, FROM_LAUNCH, below=HYDRA, limit=MAX_YAML_BYTES),
     _Kind(("*.yaml", "*.yml"), framework_yaml.framework_yaml, FROM_LAUNCH, limit=MAX_YAML_BYTES),
-    _Kind(("config.yaml",), framework_yaml.framework_yaml, FROM_CHECKPOINT, in_checkpoint=True, limit=MAX_YAML_BYTES),
-    _Kind(("adapter_config.json",), config_files.adapter, FROM_CHECKPOINT, in_checkpoint=True),
-    _Kind(("config.json",), config_files.model_config, FROM_CHECKPOINT, in_checkpoint=True),
-    _Kind(("trainer_state.json",), config_files.trainer_state, FROM_CHECKPOINT, in_checkpoint=True, tail=True),
+    _Kind(("config.yaml",), framework_yaml.framework_yaml, FROM_CHECKPOINT, below=CHECKPOINT, limit=MAX_YAML_BYTES),
+    _Kind(("adapter_config.json",), config_files.adapter, FROM_CHECKPOINT, below=CHECKPOINT),
+    _Kind(("config.json",), config_files.model_config, FROM_CHECKPOINT, below=CHECKPOINT),
+    _Kind(("trainer_state.json",), config_files.trainer_state, FROM_CHECKPOINT, below=CHECKPOINT, tail=True),
 )
 
 
@@ -129,7 +132,7 @@ class RunConfigSource(ChannelSource):
                 info = path.stat()
             except OSError:
                 continue
-            role = path.name if kind.in_checkpoint else path.relative_to(self._path).as_posix()
+            role = path.name if kind.below == CHECKPOINT else path.relative_to(self._path).as_posix()
             state = (info.st_ino, info.st_size, info.st_mtime_ns)
             if self._states.get(str(path)) == state:
                 continue
@@ -152,34 +155,25 @@ class RunConfigSource(ChannelSource):
     def _files(self) -> Iterator[tuple[_Kind, Path]]:
         """Existing files in a fixed order. A model card beside arguments names a library, not the framework."""
         names = self._names(self._path)
-        checkpoint, hydra = self._newest_checkpoint(names), self._hydra(names)
+        folders = {CHECKPOINT: self._newest_checkpoint(names), HYDRA: self._hydra(names), PACKAGES: self._packages()}
         for kind in KINDS:
-            if kind.in_checkpoint:
-                held = {} if checkpoint is None else dict.fromkeys(self._names(checkpoint))
-                yield from ((kind, checkpoint / name) for name in kind.patterns if checkpoint and name in held)
-                continue
-            if kind.in_hydra:
-                held = dict.fromkeys(self._names(hydra)) if hydra is not None else {}
-                yield from ((kind, hydra / name) for name in kind.patterns if hydra is not None and name in held)
-                continue
-            if kind.read is config_files.model_card and any(name in names for name in ARGUMENTS):
-                continue
-            if kind.read is config_files.requirements:
-                yield from ((kind, path) for path in self._packages())
-                continue
-            for name in names:
-                if any(fnmatch(name, pattern) for pattern in kind.patterns):
-                    yield kind, self._path / name
+            if kind.below:
+                folder = folders[kind.below]
+                held = frozenset(self._names(folder)) if folder is not None else frozenset[str]()
+                yield from ((kind, folder / name) for name in kind.patterns if folder is not None and name in held)
+            elif kind.read is not config_files.model_card or not any(name in names for name in ARGUMENTS):
+                for name in names:
+                    if any(fnmatch(name, pattern) for pattern in kind.patterns):
+                        yield kind, self._path / name
 
-    def _packages(self) -> Iterator[Path]:
-        """The list of installed packages that wandb's client keeps beside its newest log."""
+    def _packages(self) -> Path | None:
+        """Where wandb's client keeps a list of the installed packages, beside its newest log."""
         try:
             kept = sorted(self._path.glob("wandb/*run-*/files/requirements.txt"))[-1:]
         except OSError:
             kept = []
-        for path in (self._path / "files" / "requirements.txt", *kept):
-            if path.is_file():
-                yield path
+        found = (path for path in (self._path / "files" / "requirements.txt", *kept) if path.is_file())
+        return next((path.parent for path in found), None)
 
     def _names(self, folder: Path) -> list[str]:
         try:
@@ -224,7 +218,7 @@ class RunConfigSource(ChannelSource):
         return RunConfig(found.framework, found.version, found.settings, self.name, self.segment, kind.precedence)
 
     def _origin(self, kind: _Kind, path: Path) -> str:
-        return f"checkpoint-*/{path.name}" if kind.in_checkpoint else path.relative_to(self._path).as_posix()
+        return f"checkpoint-*/{path.name}" if kind.below == CHECKPOINT else path.relative_to(self._path).as_posix()
 
 
 def _text(path: Path, roots: Sequence[Path], kind: _Kind) -> str:
