@@ -15,6 +15,7 @@ from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.base import Source, SourceStats
+from grpo_watch.sources.completions.completion_table import ConsoleTables
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.tracker_runs import run_name
@@ -24,7 +25,6 @@ from grpo_watch.sources.rows.document import DocumentSource
 from grpo_watch.sources.rows.jsonl import JsonlPiecesSource, JsonlSource
 from grpo_watch.sources.rows.pieces import PiecesSource
 from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
-from grpo_watch.sources.trackers.logged_tables import ConsoleTables
 from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.sources.settings.framework_yaml import framework_yaml
-from grpo_watch.sources.settings.run_config import read_run_config
+from grpo_watch.sources.settings.run_config import framework_yaml, read_run_config
 
 NEMO = """
 grpo: {num_prompts_per_step: 32, num_generations_per_prompt: 16, max_num_epochs: 1, val_period: 10, seed: 42}

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.sources.settings.framework_yaml import composed, overrides
-from grpo_watch.sources.settings.run_config import RunConfigSource, read_run_config
+from grpo_watch.sources.settings.run_config import RunConfigSource, composed, overrides, read_run_config
 
 CONFIG = """
 actor_rollout_ref:

@@ -15,8 +15,7 @@ from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, 
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.files.reading import inside
 from grpo_watch.sources.settings.config_files import OF_TRANSFORMERS, json_object
-from grpo_watch.sources.settings.framework_yaml import hydra_folder
-from grpo_watch.sources.settings.run_config import read_run_config
+from grpo_watch.sources.settings.run_config import hydra_folder, read_run_config
 from grpo_watch.sources.trackers import framing, wandb_record
 from grpo_watch.sources.trackers.tfevents import ARGUMENTS, decode_event
 

@@ -17,27 +17,126 @@ import xxhash
 
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Cursor, RunConfig, Scalar, Setting
+from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.frameworks.python_literal import atom
+from grpo_watch.frameworks.setting_names import flatten
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.settings import config_files, framework_yaml
-from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, FROM_CHECKPOINT, FROM_LAUNCH, FROM_USER
+from grpo_watch.sources.settings import config_files
+from grpo_watch.sources.settings.config_files import (
+    FROM_ARGUMENTS,
+    FROM_CHECKPOINT,
+    FROM_LAUNCH,
+    FROM_USER,
+    ConfigFile,
+    RefusedYamlError,
+    of_framework,
+    plain_yaml,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from grpo_watch.engine.records import Item
-    from grpo_watch.sources.settings.config_files import ConfigFile
 
 MAX_BYTES = 4 << 20
 MAX_YAML_BYTES = 1 << 20
 TAIL_BYTES = 16 << 10
 
 
-CHECKPOINT, HYDRA, PACKAGES = "checkpoint", "hydra", "packages"
-"""Folders below the run's: the newest checkpoint's, Hydra's, and where wandb's client lists the packages."""
+HYDRA = ".hydra"
+HYDRA_OUTPUTS = "outputs"
+"""Where Hydra puts its folder, below the folder of the launch: ``outputs/<date>/<time>/.hydra``."""
+MOST = 64
+"""Folders of dates and times that are listed."""
+
+
+def framework_yaml(text: str, origin: str) -> ConfigFile:
+    """The settings of a framework whose data file knows the keys, and a recipe's weights; no other YAML is used.
+
+    A recipe (two of the arguments that a framework's recipes give) may lie next to a run that was made with another
+    one: only the weights of the reward functions are taken from it, which the logged totals confirm or refuse.
+
+    Files that are no YAML (templates) give nothing: what lies in a folder may be anyone's.
+
+    Raises:
+        RefusedYamlError: it has aliases or is nested too deeply: it may be the run's, and is not read.
+    """
+    try:
+        raw = plain_yaml(text)
+    except RefusedYamlError:
+        raise
+    except ValueError:
+        return ConfigFile()
+    if not isinstance(raw, dict):
+        return ConfigFile()
+    if (found := of_framework(raw, origin)) is not None:
+        return found
+    recipe = any(len(raw.keys() & table.traces.recipe) > 1 for table in frameworks().values())
+    weights = spelled(raw.get("reward_weights")) if recipe else None
+    if weights is None:
+        return ConfigFile()
+    return ConfigFile({"reward_weights": Setting(weights, f"{origin}: reward_weights")})
+
+
+def hydra_folder(folder: Path) -> Path | None:
+    """The Hydra folder of the one job launched from ``folder``; None where there is none, or nothing shows which.
+
+    Raises:
+        OSError: a folder can't be listed.
+    """
+    if (folder / HYDRA).is_dir():
+        return folder / HYDRA
+    if not (folder / HYDRA_OUTPUTS).is_dir():
+        return None
+    found: list[Path] = []
+    for date in _folders(folder / HYDRA_OUTPUTS):
+        found += [time / HYDRA for time in _folders(date) if (time / HYDRA).is_dir()]
+    return found[0] if len(found) == 1 else None
+
+
+def composed(text: str, origin: str) -> ConfigFile:
+    """The composed configuration; what refers to another key (``${…}``) is not resolved and gives nothing.
+
+    Raises:
+        ValueError: no YAML, or YAML with aliases.
+    """
+    raw = plain_yaml(text)
+    return _read(flatten(raw), origin) if isinstance(raw, Mapping) else ConfigFile()
+
+
+def overrides(text: str, origin: str) -> ConfigFile:
+    """The list of what was given on the command line: ``key=value``, ``+key=value``, ``++key=value``.
+
+    Raises:
+        ValueError: no YAML, or YAML with aliases.
+    """
+    raw = plain_yaml(text)
+    given = [entry.partition("=") for entry in raw if isinstance(entry, str)] if isinstance(raw, list) else []
+    return _read(((key.lstrip("+"), value) for key, sign, value in given if sign), origin)
+
+
+def _read(leaves: Iterable[tuple[str, object]], origin: str) -> ConfigFile:
+    return of_framework({key: _value(value) for key, value in leaves}, origin) or ConfigFile()
+
+
+def _value(value: object) -> object:
+    """Numbers that YAML takes for texts (``1e-6``) become such; quotes of the command line come off."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip("'\"") if len(value) > 1 else value
+    return int(text) if text.isdecimal() else atom(text)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir())[-MOST:]
+
+
+CHECKPOINT, PACKAGES = "checkpoint", "packages"
+"""Folders below the run's, beside Hydra's: the newest checkpoint's, and where wandb's client lists the packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +163,10 @@ KINDS = (
         FROM_LAUNCH,
         limit=MAX_YAML_BYTES,
     ),
-    _Kind(("overrides.yaml",), framework_yaml.overrides, FROM_LAUNCH, below=HYDRA, limit=MAX_YAML_BYTES),
-    _Kind(("config.yaml",), framework_yaml.composed, FROM_LAUNCH, below=HYDRA, limit=MAX_YAML_BYTES),
-    _Kind(("*.yaml", "*.yml"), framework_yaml.framework_yaml, FROM_LAUNCH, limit=MAX_YAML_BYTES),
-    _Kind(("config.yaml",), framework_yaml.framework_yaml, FROM_CHECKPOINT, below=CHECKPOINT, limit=MAX_YAML_BYTES),
+    _Kind(("overrides.yaml",), overrides, FROM_LAUNCH, below=HYDRA, limit=MAX_YAML_BYTES),
+    _Kind(("config.yaml",), composed, FROM_LAUNCH, below=HYDRA, limit=MAX_YAML_BYTES),
+    _Kind(("*.yaml", "*.yml"), framework_yaml, FROM_LAUNCH, limit=MAX_YAML_BYTES),
+    _Kind(("config.yaml",), framework_yaml, FROM_CHECKPOINT, below=CHECKPOINT, limit=MAX_YAML_BYTES),
     _Kind(("adapter_config.json",), config_files.adapter, FROM_CHECKPOINT, below=CHECKPOINT),
     _Kind(("config.json",), config_files.model_config, FROM_CHECKPOINT, below=CHECKPOINT),
     _Kind(("trainer_state.json",), config_files.trainer_state, FROM_CHECKPOINT, below=CHECKPOINT, tail=True),
@@ -191,10 +290,10 @@ class RunConfigSource(ChannelSource):
         return None
 
     def _hydra(self, names: Sequence[str]) -> Path | None:
-        if framework_yaml.HYDRA not in names and framework_yaml.HYDRA_OUTPUTS not in names:
+        if HYDRA not in names and HYDRA_OUTPUTS not in names:
             return None
         try:
-            return framework_yaml.hydra_folder(self._path)
+            return hydra_folder(self._path)
         except OSError:
             return None
 

@@ -12,12 +12,12 @@ from grpo_watch.engine.records import ChannelKind, CompletionSummary, Cursor, Ev
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.base import ChannelSource, Skip
+from grpo_watch.sources.completions.completion_table import LoggedTables
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.files.throttle import TurnBudget
 from grpo_watch.sources.rows.step_assembly import StepFeed, step_of
 from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.framing import Read
-from grpo_watch.sources.trackers.logged_tables import LoggedTables
 
 
 class TrackerSource(ChannelSource):
