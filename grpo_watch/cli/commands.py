@@ -263,7 +263,6 @@ _DECLARED = (
         value("first", "A", "A checkpoint folder or weight file."),
         value("second", "B", "Checkpoint or file to compare with.", nargs="?"),
         IO_LIMIT,
-        switch("--no-cache", "Ignore cached digests and read all files."),
         FORMAT,
     ),
     _command(

@@ -18,11 +18,11 @@ from grpo_watch.errors import SourceError, TensorFileError, UsageError
 from grpo_watch.safe_text import visible
 from grpo_watch.sources.checkpoints.comparison import NAMES, BesideBase, beside_base
 from grpo_watch.sources.checkpoints.weights import (
+    UNLIMITED,
     CheckpointWeights,
     ReadLimits,
     digest_checkpoint,
     digest_weight_file,
-    user_cache,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def digest_command(given: Namespace) -> int:
     """
     limit = parse_rate(given.io_limit) if given.io_limit else 0.0
     paths = [Path(path) for path in (given.first, given.second) if path is not None]
-    sides = _sides(paths, ReadLimits(limit, None if given.no_cache else user_cache(os.environ)))
+    sides = _sides(paths, ReadLimits(limit))
     answer = document(*sides)
     if given.format == "json":
         print_json(answer)
@@ -68,7 +68,7 @@ def compare_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     Raises:
         UsageError: a path does not exist.
     """
-    return document(*_sides(paths, ReadLimits(digests=user_cache(os.environ))))
+    return document(*_sides(paths, UNLIMITED))
 
 
 def parse_rate(text: str) -> float:

@@ -166,7 +166,7 @@ def running(
         basis.state_writer,
         current.rules(),
         worker.submit,
-        options=lambda found: options_for(found, current.settings, given.ended, folder / "digests", given.overrides),
+        options=lambda found: options_for(found, current.settings, given.ended, given.overrides),
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
@@ -251,13 +251,12 @@ def options_for(
     found: FoundRun,
     settings: Settings,
     ended: Callable[[Path], bool] = lambda _: False,
-    digests: Path | None = None,
     overrides: Overrides = NO_SETTINGS,
 ) -> WatchOptions:
-    """The settings of a run (file, ``--set``) and whether its input has ended; ``digests`` caches what was read."""
+    """The settings of a run (file, ``--set``) and whether its input has ended."""
     over = partial(ended, found.root)
     entry = entry_for(found.root, settings.runs, found.files, found.remote)
-    care = ReadLimits(bytes_per_second(settings.io_limit) if settings.io_limit else 0.0, digests)
+    care = ReadLimits(bytes_per_second(settings.io_limit) if settings.io_limit else 0.0)
     options = WatchOptions(settings=overrides, examples=kept_texts(settings), ended=over, care=care)
     if entry is None:
         return options

@@ -233,7 +233,7 @@ def reading(path: str, chosen: Settings, overrides: Mapping[str, Scalar]) -> Ite
             StateWriter(Store(state, time.time())),
             lambda: rules_in_force(chosen),
             worker.submit,
-            options=lambda found: options_for(found, chosen, digests=state / "digests", overrides=overrides),
+            options=lambda found: options_for(found, chosen, overrides=overrides),
             clock=SteadyClock(time.time, time.monotonic),
             timer=time.monotonic,
             plan=plan_of(chosen, exit_when_done=True),

@@ -222,7 +222,7 @@ def test_optimizer_and_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_limit_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save(tmp_path / "a", **{str(number): [float(number)] for number in range(20)})
     plain = run(capsys, folder)
-    options = ["--io-limit", "100MB", "--no-cache", "--format", "json"]
+    options = ["--io-limit", "100MB", "--format", "json"]
     code = run_cli(["digest", str(folder), *options])
     assert (code, json.loads(capsys.readouterr().out)) == plain
 
@@ -256,7 +256,7 @@ def test_large_file_that_is_cut_off_while_it_is_read(
         return original()
 
     monkeypatch.setattr(xxhash, "xxh3_128", cut)
-    assert run_cli(["digest", str(path), "--no-cache"]) == 3
+    assert run_cli(["digest", str(path)]) == 3
     assert "truncated while it was read" in capsys.readouterr().out
 
 

@@ -110,14 +110,14 @@ def test_the_other_commands_hand_over_their_options(calls: list[dict[str, Any]])
     run_cli(["run", "a", "--listen", ":0", "--state-dir", "s", "--exit-when-done", "-v", "-v", "--log-format", "json"])
     run_cli(["run", "--io-limit", "9MB", "--no-examples", "--set", "beta=0.04", "--shard", "1/4"])
     run_cli(["sources", "a", "b", "--config", "c.yaml", "--set", "beta=0.04"])
-    run_cli(["digest", "a", "b", "--format", "json", "--threads", "2", "--io-limit", "9MB", "--no-cache"])
+    run_cli(["digest", "a", "b", "--format", "json", "--io-limit", "9MB"])
     run_cli(["demo", "--stay"])
     run_cli(["preflight", "--world-size", "8", "--", "swift", "rlhf", "--", "--help"])
     expected: list[dict[str, Any]] = [
         {"paths": ["a"], "listen": ":0", "state_dir": Path("s"), "exit_when_done": True, "verbose": 2},
         {"paths": [], "io_limit": "9MB", "examples": False, "settings": ["beta=0.04"], "shard": "1/4"},
         {"paths": ["a", "b"], "config": Path("c.yaml"), "settings": ["beta=0.04"], "format": "text"},
-        {"first": "a", "second": "b", "format": "json", "threads": 2, "io_limit": "9MB", "no_cache": True},
+        {"first": "a", "second": "b", "format": "json", "io_limit": "9MB"},
         {"stay": True},
         {"path": None, "world_size": 8, "launch": ("swift", "rlhf", "--", "--help")},
     ]
@@ -131,7 +131,7 @@ def test_the_other_commands_hand_over_their_options(calls: list[dict[str, Any]])
         (["check", "a", "--fromat", "json"], "unrecognized arguments: --fromat"),
         (["check", "a", "--format", "xml"], "argument --format: invalid choice: 'xml'"),
         (["check", "a", "--fail-on", "info"], "argument --fail-on: invalid choice: 'info'"),
-        (["digest", "a", "--threads", "0"], "argument --threads: 0: must be a whole number, at least 1"),
+        (["check", "a", "--jobs", "0"], "argument --jobs: 0: must be a whole number, at least 1"),
         (["run", "a", "--log-format", "xml"], "argument --log-format: invalid choice: 'xml'"),
         (["explain"], "the following arguments are required: RULE"),
         (["chek", "a"], "no such command: chek (see grpo-watch --help)"),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import xxhash
 
 from grpo_watch.engine.records import CheckpointKind, Scalar, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
-from grpo_watch.sources.checkpoints.beside_weights import optimizer_state, read_adapter_config
 from grpo_watch.sources.checkpoints.extents import WHOLE_FILE, opened, read_small
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout, whole_file
 from grpo_watch.sources.checkpoints.weight_files import (
@@ -52,64 +50,14 @@ class CheckpointWeights:
     remarks: tuple[str, ...] = ()
 
 
-SMALLEST = 1 << 22
-"""Bytes of a file whose checksums are worth keeping."""
-MOST = 500
-"""Files remembered; the ones that were written longest ago go first."""
-VERSION = 2
-"""Goes up when checksums are computed in another way."""
-
-
-def user_cache(environment: Mapping[str, str]) -> Path:
-    """Where digests are kept for a user: in ``$XDG_CACHE_HOME``, or ``~/.cache``."""
-    return Path(environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "grpo-watch" / "digests"
-
-
-class DigestCache:
-    """One small file per weight file, in the user's cache folder; anything wrong with it costs a second reading."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._decoder = msgspec.json.Decoder(dict[str, TensorDigest])
-
-    def get(self, file: os.stat_result) -> dict[str, TensorDigest] | None:
-        """What was found when the file, as it is now, was read; None where it was not."""
-        with suppress(OSError, msgspec.MsgspecError):
-            return self._decoder.decode(self._place(file).read_bytes())
-        return None
-
-    def put(self, file: os.stat_result, tensors: Mapping[str, TensorDigest]) -> None:
-        """Remember what was found in a file; small ones are not worth it."""
-        if file.st_size < SMALLEST:
-            return
-        place = self._place(file)
-        with suppress(OSError):
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            half = place.with_suffix(f".{os.getpid()}")
-            half.write_bytes(msgspec.json.encode(dict(tensors)))
-            half.replace(place)
-            self._forget_oldest()
-
-    def _place(self, file: os.stat_result) -> Path:
-        key = (VERSION, file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
-        return self._folder / f"{xxhash.xxh3_128_hexdigest(repr(key).encode())}.json"
-
-    def _forget_oldest(self) -> None:
-        with os.scandir(self._folder) as items:
-            found = sorted((item.stat().st_mtime_ns, item.path) for item in items)
-        for _, path in found[:-MOST]:
-            Path(path).unlink(missing_ok=True)
-
-
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How weights are read: at most this many bytes per second (0: no limit), and where what was read is kept.
+    """How weights are read: at most this many bytes per second (0: no limit).
 
     ``progress`` is called with the number of bytes just read.
     """
 
     io_limit: float = 0.0
-    digests: Path | None = None
     progress: Callable[[int], object] | None = None
 
     def account(self) -> Callable[[int], None]:
@@ -126,7 +74,7 @@ class ReadLimits:
 
 
 UNLIMITED = ReadLimits()
-"""Without limit, and nothing is kept."""
+"""At any speed."""
 
 
 def digest_checkpoint(folder: Path, roots: Sequence[Path], limits: ReadLimits = UNLIMITED) -> CheckpointWeights | None:
@@ -280,11 +228,10 @@ def _digest_all(
     folder: Path, found: FoundWeights, files: Sequence[WeightFile], roots: Sequence[Path], limits: ReadLimits
 ) -> _Read:
     read, account = _Read(), limits.account()
-    cache = None if limits.digests is None else DigestCache(limits.digests)
     for file in files:
         with opened(folder / file.name, roots) as descriptor:
             try:
-                digests = _digest_one(descriptor, file.name, account, cache, read.remarks)
+                digests = _digest_one(descriptor, file.name, account, read.remarks)
                 shared = _whole_on_each_rank(descriptor, file) if RANKED.fullmatch(file.name) else ()
             except ChangedWhileReadError:
                 raise
@@ -297,19 +244,12 @@ def _digest_all(
 
 
 def _digest_one(
-    descriptor: int, name: str, account: Callable[[int], None], cache: DigestCache | None, remarks: list[str]
+    descriptor: int, name: str, account: Callable[[int], None], remarks: list[str]
 ) -> Mapping[str, TensorDigest]:
     from grpo_watch.sources.checkpoints.tensor_hash import digest_file  # noqa: PLC0415  numpy stays out of the daemon
 
     layout = whole_file if WHOLE.fullmatch(name) else partial(read_layout, remarks=remarks)
-    before = os.fstat(descriptor)
-    if cache is not None and (known := cache.get(before)) is not None:
-        layout(descriptor, name)  # headers only, for the remarks, which are not kept
-        return known
-    digests = digest_file(descriptor, name, account, layout)
-    if cache is not None:
-        cache.put(before, digests)
-    return digests
+    return digest_file(descriptor, name, account, layout)
 
 
 def _whole_on_each_rank(descriptor: int, file: WeightFile) -> Collection[str]:
@@ -317,3 +257,87 @@ def _whole_on_each_rank(descriptor: int, file: WeightFile) -> Collection[str]:
     if not file.label:
         return ()
     return {extent.name for extent in read_layout(descriptor, file.name) if extent.replicated is not False}
+
+
+ADAPTER_CONFIG = "adapter_config.json"
+LIMIT = 4_000_000
+"""Bytes; target modules written out for a large model are well below this."""
+KEPT = ("peft_type", "r", "lora_alpha", "init_lora_weights", "use_rslora", "use_dora", "bias")
+MODULES = ("target_modules", "modules_to_save")
+
+
+def read_adapter_config(folder: Path, roots: Sequence[Path]) -> tuple[dict[str, Scalar], list[str]]:
+    """Scalars of the adapter's configuration and what is wrong with it (one line each).
+
+    ``target_modules`` and ``modules_to_save`` become one comma-separated text each. A folder without the file gives
+    nothing: what can't be decided without it stays undecided.
+
+    Raises:
+        SourceError: it is refused: outside ``roots``, or no regular file.
+    """
+    try:
+        raw = read_small(folder / ADAPTER_CONFIG, roots, LIMIT)
+    except FileNotFoundError:
+        return {}, []
+    try:
+        config: Any = json.loads(raw)
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        return {}, [f"{ADAPTER_CONFIG}: no JSON object; it was not written whole"]
+    kept = {name: config[name] for name in KEPT if isinstance(config.get(name), (str, int, float, bool))}
+    for name in MODULES:
+        modules = config.get(name)
+        if isinstance(modules, list):
+            kept[name] = ",".join(sorted(str(module) for module in modules))[:1000]
+        elif isinstance(modules, str):
+            kept[name] = modules[:1000]
+    return kept, []
+
+
+SAMPLE = 1 << 16
+"""Bytes read of each tensor. Adam's moments decay by a factor at every step, so their first 64 KiB change as soon as
+any gradient ever reached them; reading all would take four to six times as long as the weights themselves."""
+MASTERS = re.compile(r".*(?:single_partition_of_fp32_groups|fp32_flat_groups|fp32_groups|master_param)\b.*")
+"""DeepSpeed's and Megatron's float32 copies of the weights."""
+MOMENTS = re.compile(r"(?:.*\.)?state\..+")
+WEIGHTS = "module."
+"""What the names of weights begin with in DeepSpeed's files, of which one may hold the optimizer as well (ZeRO-0)."""
+
+
+def optimizer_state(files: Sequence[Path], roots: Sequence[Path]) -> dict[str, Scalar]:
+    """``moments`` and ``masters`` (checksums over samples), ``moment_tensors`` (their number), ``moments_zero``.
+
+    Empty where nothing was saved, or it is in a format that is not read; the weights are judged without it.
+
+    Raises:
+        FileNotFoundError: a file vanished.
+    """
+    sums = {"moments": xxhash.xxh3_128(), "masters": xxhash.xxh3_128()}
+    counts = dict.fromkeys(sums, 0)
+    blank = True
+    for name, sample in (pair for path in files for pair in _samples(path, roots)):
+        kind = "masters" if MASTERS.fullmatch(name) else "moments" if MOMENTS.fullmatch(name) else ""
+        if kind:
+            sums[kind].update(name.encode("utf-8", "surrogatepass") + b"\0" + sample)
+            counts[kind] += 1
+            blank = blank and (kind == "masters" or not any(sample))
+    state: dict[str, Scalar] = {kind: sums[kind].hexdigest() for kind in sums if counts[kind]}
+    if counts["moments"]:
+        state |= {"moment_tensors": counts["moments"], "moments_zero": blank}
+    return state
+
+
+def _samples(path: Path, roots: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+    """Names and beginnings of the tensors with more than one element (step counters change in any case), by name."""
+    try:
+        with opened(path, roots) as descriptor:
+            for extent in sorted(read_layout(descriptor, path.name), key=lambda extent: extent.name):
+                if extent.dtype == WHOLE_FILE or extent.name.startswith(WEIGHTS):
+                    continue
+                if any(size > 1 for size in extent.shape):
+                    yield extent.name, os.pread(descriptor, min(SAMPLE, extent.end - extent.start), extent.start)
+    except FileNotFoundError:
+        raise
+    except (SourceError, TensorFileError):
+        return

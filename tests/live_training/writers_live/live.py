@@ -125,7 +125,7 @@ def by_definition(tensor: Any) -> str:
 
 
 def test_the_program_says_so(saved: Path) -> None:
-    command = [sys.executable, "-m", "grpo_watch", "digest", "--no-cache", "global_step2", "global_step3"]
+    command = [sys.executable, "-m", "grpo_watch", "digest", "global_step2", "global_step3"]
     done = subprocess.run(command, cwd=saved / "zero2", capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
