@@ -179,10 +179,10 @@ def _reports_here(setup: CheckSetup, run: Checked, *, alone: bool) -> list[RunRe
 
 def _encoded(reports: Sequence[RunReport]) -> bytes:
     written = [(encode(each.snapshot), storable((each.channels, each.problems, each.notes))) for each in reports]
-    return msgspec.msgpack.encode([_Encoded(snapshot, *rest) for snapshot, rest in written])
+    return msgspec.msgpack.encode([msgspec.msgpack.encode(_Encoded(snapshot, *rest)) for snapshot, rest in written])
 
 
 def _decoded(data: bytes) -> list[RunReport]:
     """The reports of these bytes; raises one of ``store.codec.DECODE_ERRORS`` on damage."""
-    read = msgspec.msgpack.decode(data, type=list[_Encoded])
+    read = [msgspec.msgpack.decode(each, type=_Encoded) for each in msgspec.msgpack.decode(data, type=list[bytes])]
     return [RunReport(decode(RunSnapshot, each.snapshot), each.channels, each.problems, each.notes) for each in read]
