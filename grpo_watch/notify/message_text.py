@@ -111,21 +111,28 @@ def counted(parts: Iterable[Notification], language: str = ENGLISH) -> str:
 
 def listed(
     parts: Sequence[Notification],
-    line: Callable[[Notification, int], str],
+    shown: Callable[[str, int], str] = clean,
     *,
     most: int,
     room: int,
     lengths: Sequence[int],
+    mark: str = "",
 ) -> list[str]:
     """A line per part: ``most`` of them, and however many are critical, as long as there is room; the rest is counted.
 
     Args:
         parts: of a digest.
-        line: makes the line of one part, its summary in at most this many characters.
+        shown: makes a text harmless, in at most so many characters.
         most: lines, where fewer are critical.
         room: bytes of all lines in UTF-8.
         lengths: of the summaries; the next one where the lines have no room.
+        mark: begins each line.
     """
+
+    def line(part: Notification, length: int) -> str:
+        name = mark + shown(details(part), 200)
+        return f"{name}: {shown(part.headline or sentence(part), length)}" if length else name
+
     parts = ranked(parts)
     wanted = max(most, sum(_urgency(part) == "critical" for part in parts))
     for length in lengths:
@@ -168,7 +175,7 @@ def title_of(notification: Notification) -> str:
 def body_of(notification: Notification) -> str:
     """The text of a message, at most ``MAX_BODY`` bytes; nobody is mentioned by what a completion says."""
     if notification.parts:
-        lines = listed(notification.parts, _line, most=SHOWN_PARTS, room=ROOM, lengths=(200, 60, 0))
+        lines = listed(notification.parts, most=SHOWN_PARTS, room=ROOM, lengths=(200, 60, 0))
     else:
         lines = [clean(line, 500) for line in explained(notification)]
         lines += [evidence_line(notification, 400), *trends(notification)]
@@ -177,10 +184,6 @@ def body_of(notification: Notification) -> str:
         clean(f"{say(notification.language, 'Runbook')}: {notification.runbook}", 300) if notification.runbook else "",
     ]
     return _bounded(_harmless("\n".join(line for line in lines if line)), MAX_BODY)
-
-
-def _line(part: Notification, length: int) -> str:
-    return f"{details(part)}: {clean(part.headline or sentence(part), length)}" if length else details(part)
 
 
 def _harmless(text: str) -> str:

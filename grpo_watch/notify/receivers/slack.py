@@ -7,13 +7,11 @@ from functools import partial
 from typing import Any
 
 from grpo_watch.notify.message_text import (
-    details,
     evidence_line,
     explained,
     headline,
     listed,
     ranked,
-    sentence,
     trends,
 )
 from grpo_watch.notify.receivers.http import HttpReceiver
@@ -82,7 +80,7 @@ def _single(notification: Notification) -> list[dict[str, Any]]:
 
 def _digest(notification: Notification) -> list[dict[str, Any]]:
     """A head, and one line per alert, in as many sections as they need."""
-    lines = listed(notification.parts, _line, most=SHOWN_PARTS, room=ROOM, lengths=(300, 60, 0))
+    lines = listed(notification.parts, escaped, most=SHOWN_PARTS, room=ROOM, lengths=(300, 60, 0), mark="• ")
     texts = [""]
     for line in lines:
         joined = f"{texts[-1]}\n{line}" if texts[-1] else line
@@ -90,11 +88,6 @@ def _digest(notification: Notification) -> list[dict[str, Any]]:
     foot = _link(notification.page, say(notification.language, "status page"))
     head = _section(f"*{escaped(headline(notification), 200)}*")
     return [head, *map(_section, texts), *([_context(foot)] if foot else [])]
-
-
-def _line(part: Notification, length: int) -> str:
-    name = f"• {escaped(details(part), 200)}"
-    return f"{name}: {escaped(part.headline or sentence(part), length)}" if length else name
 
 
 def _worst(notification: Notification) -> str:
