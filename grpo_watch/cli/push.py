@@ -18,7 +18,7 @@ from grpo_watch.config.sinks import PushgatewaySink, Sink
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.errors import UsageError
 from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
-from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
+from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import ReceiverContext as Given
 from grpo_watch.notify.receiver import RoutedReceiver, build, names_of
 from grpo_watch.notify.receivers.http import HttpAccess
@@ -49,14 +49,8 @@ class PushSetup:
         self._sinks, self._routed = self._made(current.settings.sinks)
         self._prepared: Sequence[RoutedReceiver] | None = None
         current.prepare = self.prepare
-        delivery_settings = DeliverySettings(
-            mutes=lambda: current.settings.mute,
-            backlog=lambda: current.settings.notify_backlog,
-            page=page,
-            runbook=lambda: current.settings.runbook_url,
-            texts=lambda: current.settings.privacy.messages,
-        )
-        self.dispatcher = NotificationDispatcher(list(self._routed.values()), delivery_settings, random.random)
+        routed = list(self._routed.values())
+        self.dispatcher = NotificationDispatcher(routed, lambda: current.settings, page, random.random)
 
     def delivery_workers(self, daemon: Daemon, ring: Callable[[], None]) -> DeliveryWorkers:
         """The delivery workers of the receivers; ``ring`` wakes the engine."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from grpo_watch.config.schema import Mute
+from grpo_watch.config.schema import Settings
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import AlertState, EventKind, RunEvent
 from grpo_watch.notify.notifications import NotificationContext, firing, notifications, over
@@ -63,39 +63,26 @@ class AlertingRun(Protocol):
 R = TypeVar("R", bound=AlertingRun)
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverySettings:
-    """Settings of all messages; asked again each time, so that a reload counts.
-
-    ``backlog`` is ``live``, ``all`` or ``none``; ``page`` the address of the status page, or empty; ``runbook`` that of
-    runbooks with ``{rule}`` in it, or empty; ``texts`` whether messages hold excerpts of completions.
-    """
-
-    mutes: Callable[[], Sequence[Mute]] = tuple
-    backlog: Callable[[], str] = lambda: "live"
-    page: str = ""
-    runbook: Callable[[], str] = str
-    texts: Callable[[], bool] = bool
-
-
 class NotificationDispatcher:
     """All receivers of one daemon; only the engine's thread calls it.
 
     Args:
         routed: the receivers.
-        delivery_settings: what holds for all of them.
+        settings: those in force; asked again each time, so that a reload counts.
+        page: the address of the status page, or empty.
         chance: numbers in 0…1.
     """
 
     def __init__(
         self,
         routed: Sequence[RoutedReceiver] = (),
-        delivery_settings: DeliverySettings | None = None,
+        settings: Callable[[], Settings] = Settings,
+        page: str = "",
         chance: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self.outboxes: Sequence[Outbox] = [Outbox(each, chance) for each in routed]
         """One for each receiver; another list once the settings brought other receivers."""
-        self._chance, self._delivery_settings = chance, delivery_settings or DeliverySettings()
+        self._chance, self._settings, self.page = chance, settings, page
         self._gather_until: float | None = 0.0
         self._started, self._ahead = 0.0, False
         self._leaving: list[Outbox] = []
@@ -171,7 +158,7 @@ class NotificationDispatcher:
         fires = list(firing(watch.name, alerts))
         places = {(each.run, each.rule, each.key) for each in fires}
         messages = notifications(fires, self._context(watch, now))
-        backlog = self._delivery_settings.backlog()
+        backlog = self._settings().notify_backlog
         live = watch.was_live(self._started, now)
         send = backlog == "all" or (backlog == "live" and live)
         if messages and backlog == "live" and not live:
@@ -253,11 +240,6 @@ class NotificationDispatcher:
         """Whether nothing waits."""
         return not any(len(outbox) for outbox in self.outboxes)
 
-    @property
-    def page(self) -> str:
-        """The address of the status page, or empty."""
-        return self._delivery_settings.page
-
     def counts(self) -> Mapping[tuple[str, str], int]:
         """Messages by receiver and what became of them, since the start."""
         counts = self._past.copy()
@@ -288,12 +270,12 @@ class NotificationDispatcher:
             log.warning("a receiver is reached again", extra={"fields": {"sink": sink}})
 
     def _muted(self, now: float) -> Callable[[Notification], bool]:
-        mutes = self._delivery_settings.mutes()
+        mutes = self._settings().mute
         return lambda each: any(mute.covers(each.run, each.rule, now) for mute in mutes)
 
     def _context(self, watch: AlertingRun, now: float) -> NotificationContext:
-        chosen = self._delivery_settings
-        return replace(watch.context(now, chosen.page, chosen.runbook()), texts=chosen.texts())
+        chosen = self._settings()
+        return replace(watch.context(now, self.page, chosen.runbook_url), texts=chosen.privacy.messages)
 
 
 def _log_not_sent(run: str, count: int) -> None:

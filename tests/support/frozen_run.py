@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.notify.dispatcher import DeliverySettings, NotificationDispatcher
+from grpo_watch.config.schema import Mute, Settings
+from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import Route, RoutedReceiver
 from tests.support.bundles import RECORDED, unpack
 from tests.support.live import Live
@@ -66,11 +67,20 @@ class FrozenRun:
         return live, dispatcher
 
     def begin(
-        self, *routed: tuple[str, Route], before: Live | None = None, **delivery_settings: Any
+        self,
+        *routed: tuple[str, Route],
+        before: Live | None = None,
+        page: str = "",
+        backlog: Callable[[], str] = lambda: "live",
+        mutes: Callable[[], Iterable[Mute]] = tuple,
     ) -> tuple[Live, NotificationDispatcher]:
         """The same before it looks; ``before`` was without state."""
         named = [RoutedReceiver(Named(name), route) for name, route in routed or (("hook", Route()),)]  # type: ignore[arg-type]
-        dispatcher = NotificationDispatcher(named, DeliverySettings(**delivery_settings))
+
+        def settings() -> Settings:
+            return Settings.model_validate({"notify_backlog": backlog(), "mute": tuple(mutes())})
+
+        dispatcher = NotificationDispatcher(named, settings, page)
         live = Live(self.watched, self.folder / "state", now=self.now, dispatcher=dispatcher, before=before)
         return live, dispatcher
 
