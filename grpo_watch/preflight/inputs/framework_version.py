@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from grpo_watch.advisories.entries import advisories, packages
 from grpo_watch.engine.records import Setting
@@ -24,11 +23,6 @@ ELSEWHERE = KNOWN.runners | {"docker", "podman", "singularity", "apptainer", "en
 """Commands that run another one in an environment of its own."""
 
 
-class _Release(NamedTuple):
-    version: str
-    origin: str
-
-
 def find_version(draft: LaunchDraft) -> None:
     """Set the version that the launch will run with, unless it is known already.
 
@@ -41,10 +35,10 @@ def find_version(draft: LaunchDraft) -> None:
     if draft.environment_of is not None:
         _from_environment(draft.environment_of, own, draft)
     elif facts is not None and draft.version is None and (found := _release(own, draft, report=True)) is not None:
-        draft.version, draft.version_origin = found
+        draft.version, draft.version_origin = str(found.value), found.origin
     for package in sorted(_concerned(draft) - draft.packages.keys() - {own}):
         if draft.environment_of is None and (found := _release(package, draft)) is not None:
-            draft.packages[package] = Setting(*found)
+            draft.packages[package] = found
 
 
 def _concerned(draft: LaunchDraft) -> set[str]:
@@ -90,13 +84,13 @@ def runs_here(command: Sequence[str]) -> bool:
     )
 
 
-def _release(package: str, draft: LaunchDraft, *, report: bool = False) -> _Release | None:
+def _release(package: str, draft: LaunchDraft, *, report: bool = False) -> Setting | None:
     """The version that counts; ``report`` notes the other one where two are known, and a range that is no version."""
     installed, (pinned, ranges) = _installed(package), _pinned(package, draft)
     first, second = (installed, pinned) if draft.runs_here else (pinned, installed)
-    if report and first is not None and second is not None and first.version != second.version:
+    if report and first is not None and second is not None and first.value != second.value:
         draft.note(
-            f"{package} {first.version} is judged ({first.origin}), not {second.version} ({second.origin}): "
+            f"{package} {first.value} is judged ({first.origin}), not {second.value} ({second.origin}): "
             "say --framework-version if it is the other"
         )
     if report and first is None and second is None:
@@ -105,16 +99,16 @@ def _release(package: str, draft: LaunchDraft, *, report: bool = False) -> _Rele
     return first or second
 
 
-def _installed(package: str) -> _Release | None:
+def _installed(package: str) -> Setting | None:
     from importlib import metadata  # noqa: PLC0415  as slow as all readers together, and often not needed
 
     try:
-        return _Release(metadata.version(package), f"{package} as installed here")
+        return Setting(metadata.version(package), f"{package} as installed here")
     except metadata.PackageNotFoundError:
         return None
 
 
-def _pinned(package: str, draft: LaunchDraft) -> tuple[_Release | None, list[str]]:
+def _pinned(package: str, draft: LaunchDraft) -> tuple[Setting | None, list[str]]:
     """The first exact pin, and the ranges that were read before it."""
     name = package.replace("-", "[-_]")
     pin = re.compile(rf"(?<![\w-]){name}(?:\[[^\]]*\])?\s*===?\s*v?(\d[\w.+]*)", re.IGNORECASE)
@@ -130,7 +124,7 @@ def _pinned(package: str, draft: LaunchDraft) -> tuple[_Release | None, list[str
         text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
         found = lock.search(text) if file.suffix == ".lock" else pin.search(text) or table.search(text)
         if found is not None:
-            return _Release(found[1], f"{package} pinned in {draft.shown(file)}"), ranges
+            return Setting(found[1], f"{package} pinned in {draft.shown(file)}"), ranges
         if (open_bound := bound.search(text)) is not None:
             ranges.append(f"{draft.shown(file)}: {open_bound[0].strip()}")
     return None, ranges

@@ -128,14 +128,10 @@ def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
     size = Setting(options.dataset_size, "--dataset-size") if options.dataset_size is not None else None
     world = Setting(options.world_size, "--world-size") if options.world_size is not None else draft.world_size
     return Launch(
-        framework=draft.framework,
-        version=draft.version,
-        version_origin=draft.version_origin,
+        **{name: getattr(draft, name) for name in ("framework", "version", "version_origin", "deepspeed", "packages")},
         settings={**draft.settings, **options.expectations},
         world_size=world,
         dataset_size=size,
-        deepspeed=dict(draft.deepspeed),
-        packages=dict(draft.packages),
         peft=draft.peft if draft.peft is not None else _adapter(draft),
         unresolved=_open_questions(draft, options),
         text=", ".join(draft.read),
