@@ -24,6 +24,13 @@ def test_one_row_for_each_iteration(tmp_path: Path) -> None:
     assert [(row.step, row.values["reward"]) for row in rows] == [(n, 0.1 * n) for n in range(1, 5)]
 
 
+def test_a_long_list_of_metrics_is_part_of_the_bar(tmp_path: Path) -> None:
+    others = ", ".join(f"env/episode_length_{n}=160.0" for n in range(30))
+    bars = "".join(BAR.format(done=n, reward=0.1 * n).replace("loss", f"{others}, loss") for n in range(1, 6))
+    rows = rows_of(bars + "\n", tmp_path / "train.log")
+    assert [(row.step, row.values["reward"]) for row in rows] == [(n, 0.1 * n) for n in range(1, 6)]
+
+
 def test_metrics_that_stay_give_no_new_row(tmp_path: Path) -> None:
     """A loop that logs every third iteration."""
     text = "".join(BAR.format(done=done, reward=done // 3) for done in range(1, 10))

@@ -126,6 +126,7 @@ def test_printed_rows_of_another_cell_complete_no_table(tmp_path: Path) -> None:
         ([cell(error("NameError", "x"), source="model.train()"), cell(table([1, 2], "reward"))], False),
         ([cell(error("RuntimeError", "dynamo"), source="trainer.train()")], True),
         ([cell(table([1, 2], "reward"), error("KeyboardInterrupt", ""))], False),
+        ([cell(table([1, 2], "reward"), error("", ""))], False),  # an editor lost its connection
     ],
 )
 def test_an_error_counts_where_it_ends_training(cells: list[dict[str, Any]], died: bool, tmp_path: Path) -> None:  # noqa: FBT001

@@ -34,6 +34,12 @@ def test_what_was_looked_at_and_what_is_missing(names: list[str], says: str, tmp
     assert says in nothing_there(tmp_path)
 
 
+def test_a_readme_that_shows_rows_is_named(tmp_path: Path) -> None:
+    rows = "".join(f"step {n} | loss 0.1 | reward 0.{n}\n" for n in range(1, 5))
+    (tmp_path / "README.md").write_text(f"# Results\n\n{rows}")
+    assert "README.md shows rows of a training, which may be an example: name the file" in nothing_there(tmp_path)
+
+
 def test_rewards_of_single_completions_are_named(tmp_path: Path) -> None:
     file = tmp_path / "rewards.jsonl"
     file.write_text('{"task": "a", "reward": {"total": 0.5}, "length": 7}\n' * 4)

@@ -39,6 +39,9 @@ FORMS = (
     "Iteration {n} complete. Mean reward: {r}. Loss: 0.1. KL: 0.01.",
     "Training step {n} of 500: reward {r}, loss 0.2, kl 0.1",
     "global_step: {n}\trewards/mean: {r}\tactor/kl: 0.01",
+    "Epoch  {n} | loss=0.0144 | reward=  {r} [-2.1 \u2026 16.3]",
+    "step {n}: reward {r} (0.1, 0.9), kl 0.01",
+    "step {n}: {{\n  'train/grad_norm': 0.5,\n  'train/kl_loss': 0.01,\n  'reward': {r},\n  'train/step': {n}\n}}",
 )
 TEXTS = (
     "Reward: 0.0\nThe answer is 12\nReward: 1.0\n" * 10,

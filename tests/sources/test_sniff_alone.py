@@ -42,3 +42,28 @@ def test_beside_a_run_one_that_names_no_training_is_passed_over(tmp_path: Path) 
 def test_other_logs_are_no_run(tmp_path: Path, text: str) -> None:
     (tmp_path / "server.log").write_text(text)
     assert discover(tmp_path) == []
+
+
+BLOCKS = "".join(
+    f"{'=' * 25} Step {n}/10 {'=' * 25}\n\U0001f4ca Training Results:\n  \u2022 Loss: 0.01\n"
+    f"  \u2022 Avg Reward: 0.{n}\n  \u2022 Total step time: 9.5s\n"
+    for n in range(1, 6)
+)
+
+
+def test_a_console_without_an_ending_is_a_run(tmp_path: Path) -> None:
+    (tmp_path / "loop_logs").write_text(BLOCKS)
+
+    (found,) = discover(tmp_path)
+
+    assert (found.framework, [channel.path.name for channel in found.files]) == ("nemo-rl", [])
+    assert [channel.name for channel in found.channels if channel.what.value == "console"] == ["loop_logs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("loop_logs", "starting\nstep 3 of the recipe\n"), ("LICENSE", BLOCKS), ("run_log", "pip install verl nemo-rl\n")],
+)
+def test_other_files_without_an_ending_are_none(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert discover(tmp_path) == []

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from grpo_watch.errors import SourceError
+from grpo_watch.sources.discovery.row_files import ABOUT, ends_of, holds_log
 from grpo_watch.sources.discovery.unread import scores_without_steps, unnamed_columns
 
 NOTHING = "nothing there looks like a training log, a metrics file or a checkpoint"
@@ -60,7 +62,19 @@ def _missing(path: Path, files: Sequence[Path]) -> str:
         return "these are weights: two checkpoint-<step> folders or a log of rows are missing"
     scored = next((f.name for f in files[:OPENED] if f.suffix == ".jsonl" and scores_without_steps(f)), None)
     what = f"{scored} holds a reward for each completion but no step, and " if scored else ""
+    if about := next(filter(_shows_rows, files[:OPENED]), None):
+        return f"{what}{about.name} shows rows of a training, which may be an example: name the file to have it checked"
     if named := next(filter(None, map(unnamed_columns, files[:OPENED])), ""):
         return what + named
     rows = "a log of rows is missing (logging.jsonl, trainer_state.json, a console log, event files, a .wandb file)"
     return what + rows
+
+
+def _shows_rows(file: Path) -> bool:
+    """Whether it is a document about a project in which a log was pasted."""
+    if not file.name.lower().startswith(ABOUT):
+        return False
+    try:
+        return holds_log("", ends_of(file, [file.parent])[0])
+    except (OSError, SourceError):
+        return False

@@ -95,6 +95,7 @@ MARKED_UP = (".md", ".toml", ".ini", ".xml")  # more often documents or settings
 LINES = (".jsonl", ".ndjson")
 MAY_HOLD = (*LINES, ".json", ".ipynb", *MARKED_UP, *YAML, *TABLES, *HTML)
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
+LOG_WORD = re.compile(r"log|console|output|train|grpo", re.IGNORECASE)
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "eval_loss"}
     | {"train_loss", "reward_latest", "learning_rate", "lr", "train/loss", "train/reward", "completion_length"}
@@ -130,7 +131,13 @@ class Sniffer:
         self._asked: set[str] = set()
 
     def sniff_alone(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
-        """What a file holds that lies where no run was found: also a log that shows nothing but a death."""
+        """What a file holds that lies where no run was found: also a log that shows nothing but a death.
+
+        A file without an ending that is called like a log may be a framework's console.
+        """
+        if not path.suffix and LOG_WORD.search(path.name):
+            found = self.sniff(path, roots, named=True)
+            return found if found.framework is not None and not found.problem else SniffedFile(None)
         if not CONSOLE_NAME.fullmatch(path.name):
             return SniffedFile(None)
         from grpo_watch.sources.console.source import dies  # noqa: PLC0415  a run of rows needs no parser of consoles

@@ -57,6 +57,8 @@ MARGIN = re.compile(rf"([A-Za-z][\w./ -]{{0,40}}?)(\s?[:=]\s?|\s)({NUMBER})\s?(?
 """``Reward: 0.5 \u00b1 0.1``: what stands behind the sign is the spread."""
 NOTE = re.compile(r"(?<=\d)(%?)\s?\((?:[\u00b1\d]|max|min|best|prev|target|ema)[^()]{0,40}\)")
 """``0.5 (best 0.7)``, ``45.0% (9/20)``."""
+BETWEEN = re.compile(rf"(?<=\d)\s?[\[(]\s?(?:{NUMBER})\s?(?:\u2026|\.{{2,3}}|,|\bto\b|[-\u2013~])\s?(?:{NUMBER})\s?[\])]")
+"""``6.06 [-2.1 \u2026 16.3]``: the smallest and the largest of what the number is the mean of."""
 SIGN = re.compile(r"[:=]|\.{2,}")
 SIGNED = re.compile(r"([:=])\s{2,}")
 COUNTED_BEHIND = re.compile(
@@ -130,7 +132,10 @@ BARE_HEAD = re.compile(
     r"[\[(](?P<value>\d{1,9})(?:\s?/\s?(?P<total>\d{1,9}))?[\])]\s*[:|-]?\s*|(?P<of>\d{1,9})/(?P<all>\d{1,9})\s*[:|]\s*"
 )
 """``[10/500] ``: a counter without a name."""
-STEPS = frozenset({"step", "steps", "global step", "global_step", "iter", "iteration", "it", "update", "train step"})
+STEPS = frozenset(
+    {"step", "steps", "global step", "global_step", "iter", "iteration", "it", "update", "train step"}
+    | {"train/step", "train/global_step", "training/step", "training/global_step"}
+)
 COARSE = ("update", "batch", "episode", "round", "rollout", "epoch")
 """What counts a step where nothing finer does, finest first."""
 NOT_METRICS = (".py", ".json", ".txt")
@@ -241,7 +246,7 @@ def _plain(text: str) -> str:
     if "{" in text:
         text = GROUP.sub(_pairs, text).replace("{", " ").replace("}", " ")
     if "[" in text:
-        text = LISTED.sub(_listed, text)
+        text = BETWEEN.sub("", LISTED.sub(_listed, text))
     if "(" in text:
         text = NOTE.sub(r"\1", COUNTED_BEHIND.sub(r", \1", text))
     if "\u00b1" in text or "+/-" in text or "+-" in text:

@@ -110,7 +110,7 @@ def header_of(text: str, columns: Mapping[str, str] = MappingProxyType({})) -> l
 BAR = re.compile(
     r"(?<!\d)\d{1,3}%(?:\|[^|\r\n]{0,400}\|)?\s{0,20}(?P<done>\d{1,9})/(?P<total>\d{1,9})"
     r"\s?\[[\d:?]{1,20}<[\d:?]{1,20}(?:, {0,9}[\d.?]{1,20}\s?(?:[a-z]{1,12}/s|s/[a-z]{1,12}))?"
-    r"(?:, (?P<postfix>[^\r\n]{3,1000}))?",
+    r"(?:, (?P<postfix>[^\r\n]{3,2000}))?",
     re.IGNORECASE,
 )
 LABEL = 200
