@@ -121,6 +121,11 @@ def test_unread_keys_come_with_the_line_that_reads_them() -> None:
     assert found.judgement.unread == {"outcome_score_v2": 'columns: {reward_mean: "outcome_score_v2"}'}
 
 
+def test_a_kl_between_trainer_and_engine_is_not_asked_for_as_the_reference_kl() -> None:
+    found = judged([{"loss": 0.1, "reward": 0.5, "Generation KL Error": 0.001, "my kl": 0.1}])
+    assert list(found.judgement.unread) == ["my kl"]
+
+
 @pytest.mark.parametrize("rows", [1, 2])
 def test_one_or_two_rows_are_too_short(rows: int) -> None:
     found = judged([GRPO] * rows)
@@ -154,6 +159,7 @@ def test_few_rows_without_any_signal_are_not_called_healthy(rows: int) -> None:
         ({"entropy": 0.008}, "entropy-collapse"),
         ({"frac_reward_zero_std": 1.0}, "reward-variance-collapse"),
         ({"completion_length": math.nan}, "non-finite-metric"),
+        ({"grad_norm": 2.9e9}, "grad-norm-spike"),
     ],
 )
 def test_early_signs_of_one_row(changed: Mapping[str, float], rule: str) -> None:

@@ -16,6 +16,8 @@ from grpo_watch.engine.window import Window, deviation
 
 NO_SIGNAL = 1e-6
 """A norm below this is a step without a learning signal (zero, or the rest of a masked loss), not a small gradient."""
+ABSURD = 1e6
+"""A norm that no gradient of use has: labelled runs stay below 2e4, and only sums over tokens or an unscaled loss pass it."""
 WITHIN, REWARD_WITHIN = 20, 10
 """Rows with a gradient within which spikes count together, and within which a fallen reward is attributed to one."""
 
@@ -40,6 +42,13 @@ class GradNormSpike(Detector):
         self.spikes: deque[int] = deque(maxlen=max(self.again, 1))
         self.fell_before = False
         self.generation, self.same_batch = GenerationRows(), False
+
+    def early_sign(self, run: RunView) -> Reading | None:
+        """A norm far above any that a policy learns with."""
+        norm = run.newest("grad_norm")
+        if norm is None or norm < ABSURD:
+            return None
+        return Reading(Verdict.BREACH, message=f"grad_norm is {norm:.3g}", evidence={"grad_norm": norm})
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row with a gradient."""
