@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.engine.records import EventKind, Item, RunEvent
+from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.discovery.sniff import ChannelContent, Sniffer
@@ -37,6 +37,13 @@ def read(text: str, parser: ConsoleParser | None = None) -> list[RunEvent]:
     for line in text.split("\n"):
         items += parser.feed(line.encode(), None)
     return events([*items, *parser.flush(None)])
+
+
+def named(text: str) -> list[str | None]:
+    """The frameworks that a whole log names."""
+    parser = ConsoleParser("train.log", 0, SourceStats(), {})
+    items = [item for line in text.split("\n") for item in parser.feed(line.encode(), None)]
+    return [item.framework for item in [*items, *parser.flush(None)] if isinstance(item, RunConfig)]
 
 
 def events(items: Iterable[Item]) -> list[RunEvent]:
@@ -335,3 +342,27 @@ def test_hydras_advice_behind_a_traceback_adds_nothing() -> None:
 def test_a_program_that_is_not_there_ends_the_job_where_nothing_follows(line: str) -> None:
     assert texts(f"+ start\n{line}\n") == [line]
     assert texts(f"{line}\n" + "downloading\n" * 20) == []
+
+
+@pytest.mark.parametrize(
+    ("paths", "framework"),
+    [
+        (["/opt/nemo-rl/nemo_rl/algorithms/grpo.py"], "nemo-rl"),
+        (["/x/site-packages/swift/cli/rlhf.py", "/x/site-packages/trl/trainer/grpo_trainer.py"], "ms-swift"),
+        (["/content/unsloth_compiled_cache/UnslothGRPOTrainer.py"], "unsloth"),
+        (["/home/me/verl/.venv/lib/site-packages/trl/trainer/grpo_trainer.py"], "trl"),
+        (["/home/me/verl/.venv/lib/site-packages/torch/_tensor.py"], None),
+        (["/home/me/slimes/train.py"], None),
+    ],
+)
+def test_a_death_before_any_row_is_of_the_framework_whose_code_it_passed(
+    paths: list[str], framework: str | None
+) -> None:
+    frames = "".join(f'  File "{path}", line 9, in fit\n    go()\n' for path in paths)
+    assert named(f"{TRACE}{frames}ValueError: boom\n") == ([framework] if framework else [])
+
+
+def test_a_failure_that_passed_a_frameworks_code_names_no_loop_that_printed_rows() -> None:
+    rows = "".join(f"step {n} loss 0.1 reward 0.{n}\n" for n in range(1, 6))
+    frame = '  File "/x/site-packages/trl/trainer/utils.py", line 9, in pad\n'
+    assert "trl" not in named(f"{rows}{TRACE}{frame}ValueError: boom\n")

@@ -386,6 +386,8 @@ class ConsoleParser(ConsoleRows):
             self._own_rows(b"", lambda _: self._own.flush())
 
     def _sign(self, sign: Sign | None) -> None:
+        if sign is not None and self._errors.whose and not (self.framework or self.steps.rows):
+            self._out.append(RunConfig(self._errors.whose, None, {}, self.name, self.segment))
         if sign is not None and self._once(sign.kind, sign.text) and refused(sign.text):
             self._event(EventKind.CONFIG_ERROR, sign.text)
 

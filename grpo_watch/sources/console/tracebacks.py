@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.engine.records import EventKind, Scalar
+from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.console.markers import (
     LONGEST_TEXT,
     PREFIX,
@@ -56,6 +57,14 @@ PHASES = (
     ("the optimizer", re.compile(rb"[\\/]optim[\\/]|optimizer|, in step\b")),
 )
 """What a traceback's frames say of where memory ran out; the last frame that says it counts."""
+PACKAGES = {name.removeprefix("ms-").replace("-", "_"): name for name in frameworks()}
+"""Whose code lies in a folder of this name."""
+OF_PACKAGE = re.compile(
+    rb'File "[^"\n]{0,400}[\\/]('
+    + "|".join(PACKAGES).encode()
+    + rb')(?:_train|_zoo|_compiled_cache)?[\\/](?![^"\n]{0,300}(?:site|dist)-packages)[^"\n]{0,300}\.py"'
+)
+"""A frame in a framework's code; a folder above the installed packages is a user's."""
 LAUNCHER = "the launcher reports: "
 ENGINE = re.compile(
     rb"\b(?:EngineCore|Scheduler|TpModelWorkerClient|DetokenizerManager|ModelRunner|Engine)\b.{0,60}"
@@ -123,6 +132,8 @@ class Tracebacks:
         self._last, self._since = str(state.get("last error") or ""), int(state.get("since error") or 0)
 
         self.implied = False
+        self.whose = ""
+        """The framework whose code the first of the frames that are in any stands in."""
 
     @property
     def inside(self) -> bool:
@@ -143,7 +154,7 @@ class Tracebacks:
         """A traceback begins in this line."""
         if not self._lines:
             logged = LOGGED.search(data, 0, FAR) is not None and ENGINE.search(data, 0, FAR) is None
-            self._ignored, self._frame, self._phase = self._aside > 0 or logged, "", ""
+            self._ignored, self._frame, self._phase, self.whose = self._aside > 0 or logged, "", "", ""
         self._last, self._since = "", 0
         self.implied = TRACEBACK not in data if not self._lines else self.implied
         self._lines, self._aside, self._chain = 1, 0, 0
@@ -192,6 +203,8 @@ class Tracebacks:
         if text is None:
             self._lines = (self._lines + 1) % LONGEST_TRACEBACK
             self._frame = _frame(data) or self._frame
+            if not self.whose and (package := OF_PACKAGE.search(data)) is not None:
+                self.whose = PACKAGES[package[1].decode()]
             self._phase = next((name for name, frame in PHASES if frame.search(data, 0, FAR)), self._phase)
             return None
         self._lines, self._chain = 0, REACH if self._ignored else 0

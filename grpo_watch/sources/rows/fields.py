@@ -57,7 +57,9 @@ MARGIN = re.compile(rf"([A-Za-z][\w./ -]{{0,40}}?)(\s?[:=]\s?|\s)({NUMBER})\s?(?
 """``Reward: 0.5 \u00b1 0.1``: what stands behind the sign is the spread."""
 NOTE = re.compile(r"(?<=\d)(%?)\s?\((?:[\u00b1\d]|max|min|best|prev|target|ema)[^()]{0,40}\)")
 """``0.5 (best 0.7)``, ``45.0% (9/20)``."""
-BETWEEN = re.compile(rf"(?<=\d)\s?[\[(]\s?(?:{NUMBER})\s?(?:\u2026|\.{{2,3}}|,|\bto\b|[-\u2013~])\s?(?:{NUMBER})\s?[\])]")
+BETWEEN = re.compile(
+    rf"(?<=\d)\s?[\[(]\s?(?:{NUMBER})\s?(?:\u2026|\.{{2,3}}|,|\bto\b|[-\u2013~])\s?(?:{NUMBER})\s?[\])]"
+)
 """``6.06 [-2.1 \u2026 16.3]``: the smallest and the largest of what the number is the mean of."""
 SIGN = re.compile(r"[:=]|\.{2,}")
 SIGNED = re.compile(r"([:=])\s{2,}")
