@@ -17,7 +17,7 @@ from grpo_watch.engine.window import Window, deviation
 NO_SIGNAL = 1e-6
 """A norm below this is a step without a learning signal (zero, or the rest of a masked loss), not a small gradient."""
 ABSURD = 1e6
-"""A norm that no gradient of use has: labelled runs stay below 2e4, and only sums over tokens or an unscaled loss pass it."""
+"""A norm that no gradient of use has: labelled runs stay below 2e4; sums over tokens and an unscaled loss pass it."""
 WITHIN, REWARD_WITHIN = 20, 10
 """Rows with a gradient within which spikes count together, and within which a fallen reward is attributed to one."""
 
