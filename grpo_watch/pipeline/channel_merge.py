@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Protocol, TypeGuard
 
 from grpo_watch.engine.records import (
@@ -24,6 +23,7 @@ from grpo_watch.engine.records import (
     RunEvent,
     Stream,
 )
+from grpo_watch.pipeline.attempts import FAR
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import Source
 
@@ -175,6 +175,8 @@ class MergeLane:
             return None
         item = self._ahead[0][1]
         step = item.step if isinstance(item, WITH_STEP) else None
+        if step is not None and step - self.step > FAR and _is_train_row(item):  # a misprint, if the next goes back
+            step = min(row.step or step for row in self.rows_ahead(2, MOST_AHEAD))
         self.step = self.step if step is None else step
         return item
 
@@ -199,15 +201,13 @@ class MergeLane:
                 return
             yield self.take() if item is not None else None
 
-    def row_ahead(self, most: int | None = None) -> RawRow | None:
-        """The next train row (reads up to it, or so many items at most); None where none comes."""
-        row = _first_train_row(self._ahead)
-        while row is None and (most is None or len(self._ahead) < most):
-            known = len(self._ahead)
-            if not self._look_on():
-                break
-            row = _first_train_row(islice(self._ahead, known, None))
-        return row
+    def rows_ahead(self, count: int = 1, most: int | None = None) -> list[RawRow]:
+        """So many of the train rows that come next, or all there are (reads up to them, or so many items at most)."""
+        rows = [item for _, item in self._ahead if _is_train_row(item)][:count]
+        while len(rows) < count and (most is None or len(self._ahead) < most) and self._look_on():
+            newest = self._ahead[-1][1]
+            rows += [newest] if _is_train_row(newest) else []
+        return rows
 
     @property
     def ended(self) -> bool:
@@ -281,9 +281,9 @@ class ChannelMerge:
         if not primary:
             return
         others = [lane for lane in lanes if lane not in primary and lane.source.segment <= primary[0].source.segment]
-        first = primary[0].row_ahead()
-        if first is not None and first.step is not None:
-            yield from self._rows(others, first.step)
+        first = primary[0].rows_ahead()
+        if first and first[0].step is not None:
+            yield from self._rows(others, first[0].step)
         yield ChannelElected(Stream.TRAIN, primary[0].source.name, "best channel with rows")
         yield from self._follow(primary, until)
 
@@ -352,17 +352,10 @@ def _begins(lane: MergeLane, until: int | None, after: int | None = None) -> boo
     if lane.ended:
         return False
     if until is None and after is None:
-        return lane.row_ahead() is not None
-    row = lane.row_ahead(MOST_AHEAD)
-    step = None if row is None else row.step
+        return bool(lane.rows_ahead())
+    rows = lane.rows_ahead(most=MOST_AHEAD)
+    step = rows[0].step if rows else None
     return step is not None and (until is None or step < until) and (after is None or step > after)
-
-
-def _first_train_row(items: Iterable[tuple[Cursor | None, Item]]) -> RawRow | None:
-    for _, item in items:
-        if _is_train_row(item):
-            return item
-    return None
 
 
 def _is_train_row(item: Item) -> TypeGuard[RawRow]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from grpo_watch.engine.records import ChannelKind, RawRow
+from grpo_watch.pipeline.attempts import FAR
 
 CONFLICT = "conflict"
 """The reason label under which values that contradict the primary channel's are counted."""
@@ -161,6 +162,13 @@ class WaitingRows:
         """Let a row wait for its segment."""
         self._later.append((step, row))
         del self._later[:-BUFFERED_ROWS]
+
+    def drop_misprint(self, row: RawRow) -> None:
+        """The one row of a channel that waits, far beyond the row that the channel gives next, showed a wrong step."""
+        if self._rows and self._rows[-1][0] - (row.step or 0) > FAR:
+            mine = [placed for placed in self._rows if placed[1].channel == row.channel]
+            if mine == self._rows[-1:]:
+                self._rows.pop()
 
     def release(self, still_later: Callable[[RawRow], bool]) -> None:
         """Let rows wait for their step whose segment has begun."""

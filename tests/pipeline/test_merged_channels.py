@@ -174,6 +174,18 @@ def test_json_lines_of_every_tenth_row_beside_a_console_of_every_row(tmp_path: P
     same(expected, tmp_path / "run", tmp_path / "state")
 
 
+@pytest.mark.parametrize("last", [30, 20])
+def test_a_console_misprints_a_step_which_json_lines_have_right(last: int, tmp_path: Path) -> None:
+    """The lines may end before the console does."""
+    jsonl(tmp_path, range(1, last + 1))
+    console(tmp_path, [*range(1, 7), 2623, *range(8, 31)])
+    aged(tmp_path, WEEK)
+    expected = first(range(1, last + 1)) | first(range(last + 1, 31), 1.0001)
+    assert checked(tmp_path)[0] == pytest.approx(expected, rel=1e-6)
+    live = watched(tmp_path, tmp_path / "state")
+    assert (live.rows, live.step, live.attempt) == (30, 30, 1)
+
+
 def test_another_jobs_rows_are_not_appended(tmp_path: Path) -> None:
     """A state file whose rewards contradict the log's at most steps that both have."""
     jsonl(tmp_path / "run", range(1, 41))
