@@ -131,10 +131,7 @@ class Sniffer:
         self._asked: set[str] = set()
 
     def sniff_alone(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
-        """What a file holds that lies where no run was found: also a log that shows nothing but a death.
-
-        A file without an ending that is called like a log may be a framework's console.
-        """
+        """What a file holds that lies where no run was found: also a log of a death alone, or without an ending."""
         if not path.suffix and LOG_WORD.search(path.name):
             found = self.sniff(path, roots, named=True)
             return found if found.framework is not None and not found.problem else SniffedFile(None)
