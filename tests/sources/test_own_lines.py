@@ -8,10 +8,9 @@ import pytest
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import RawRow, RunEvent
-from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.console.source import ConsoleSource, signs_of
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.own_lines import OwnLines
-from grpo_watch.sources.rows.own_rows import holds_own_rows
 
 FORMS = (
     "step {n} | reward {r} | kl 0.01",
@@ -68,7 +67,7 @@ def test_forms_of_one_line(form: str, tmp_path: Path) -> None:
         for key, value in row.values.items()
         if "eward" in key and "std" not in key and value
     )
-    assert holds_own_rows(text.encode())
+    assert signs_of(text.encode()).rows
 
 
 BLOCKS = (
@@ -107,7 +106,7 @@ def test_rows_that_share_their_line_with_a_bar(label: str, tmp_path: Path) -> No
     )
     found = rows_of(tmp_path / "train.log", text)
     assert [(row.step, row.values) for row in found] == [(n, {"loss": 0.1, "reward": n / 10}) for n in (1, 2, 3, 4)]
-    assert holds_own_rows(text.encode())
+    assert signs_of(text.encode()).rows
 
 
 def test_rows_without_a_step_are_counted_and_sums_divided_by_their_count(tmp_path: Path) -> None:
@@ -185,7 +184,7 @@ def test_key_value_lines_with_the_step_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_other_text_gives_no_row(text: str, tmp_path: Path) -> None:
     assert rows_of(tmp_path / "train.log", text) == []
-    assert not holds_own_rows(text.encode())
+    assert not signs_of(text.encode()).rows
 
 
 def test_two_rows_are_no_log() -> None:

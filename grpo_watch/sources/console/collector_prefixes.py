@@ -126,14 +126,6 @@ class Envelope:
         return data
 
 
-def bare_text(text: bytes) -> bytes:
-    """A piece of a log without what surrounds its lines, where ``journalctl -o json`` wrote it; else as it is."""
-    if JOURNAL_MARK not in text:
-        return text
-    envelope = Envelope()
-    return b"\n".join(piece for line in text.split(b"\n") for piece in envelope.take(line))
-
-
 def _json_file(data: bytes) -> bytes | None:
     """The text of a line of Docker's json-file driver; None for any other object."""
     row = _object(data)

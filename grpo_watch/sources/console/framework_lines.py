@@ -10,12 +10,9 @@ from typing import NamedTuple
 from grpo_watch.engine.records import Scalar
 from grpo_watch.frameworks.line_reader import LineReader, MetricLine, readers
 from grpo_watch.frameworks.row_numbers import whole
-from grpo_watch.sources.console.collector_prefixes import Envelope
 
 LONGEST_ROW = 1000
 """Lines after which a row that does not end is given up (AReaL's and ROLL's take some hundred)."""
-LOOKED_AT = 2000
-"""Lines with a mark that are tried when a text is recognised."""
 
 
 class FrameworkRows(NamedTuple):
@@ -85,19 +82,3 @@ class FrameworkLines:
             rows += reader.flush()
         self._holding = reader if reader.held else None
         return FrameworkRows(reader.framework, rows)
-
-
-def framework_of(text: bytes) -> str | None:
-    """The framework whose metric rows are in a piece of a log (envelopes still on), or None."""
-    lines, envelope, tried = FrameworkLines(), Envelope(), 0
-    for line in text.replace(b"\r", b"\n").split(b"\n"):
-        if lines.held or lines.may_begin(line):
-            tried += 1
-            for piece in envelope.take(line):
-                taken = lines.feed(piece)
-                if taken is not None and taken.rows:
-                    return taken.framework
-        if tried > LOOKED_AT:
-            return None
-    last = lines.flush()
-    return last.framework if last is not None and last.rows else None

@@ -6,10 +6,12 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
-from grpo_watch.engine.records import Cursor, EventKind, Item, RunEvent, Scalar
+from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
@@ -152,11 +154,31 @@ class ConsoleSource(TailSource):
             self._again = 0
 
 
-ENDS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
+DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
+ENOUGH = 20
+"""Rows of a text after which no more of it is read to recognise it; a framework names itself in the first."""
 
 
-def dies(text: bytes) -> bool:
-    """Whether a piece of a log names how its job died."""
-    parser = ConsoleParser("", 0, SourceStats(), {})
-    items = [item for line in re.split(rb"[\r\n]+", text) for item in parser.feed(line, None)]
-    return any(isinstance(item, RunEvent) and item.kind in ENDS for item in [*items, *parser.flush(None)])
+class LogSigns(NamedTuple):
+    """What reading a piece of a log gives: rows, whose they are, the first error that ends its job, bars."""
+
+    rows: Sequence[RawRow] = ()
+    framework: str = ""
+    death: str = ""
+    bars: bool = False
+
+
+def signs_of(text: bytes) -> LogSigns:
+    """Read a piece of a log as a console."""
+    parser, rows, death, bars = ConsoleParser("", 0, SourceStats(), {}), list[RawRow](), "", False
+    pieces: Iterator[bytes | None] = chain(re.split(rb"[\r\n]+", text), (None,))
+    for piece in pieces:
+        for item in parser.feed(piece, None) if piece is not None else parser.flush(None):
+            if isinstance(item, RawRow):
+                rows.append(item)
+            elif isinstance(item, RunEvent) and item.kind in DEATHS:
+                death = death or item.text
+            bars = bars or isinstance(item, Progress)
+        if len(rows) >= ENOUGH or (rows and parser.framework):
+            break
+    return LogSigns(rows, parser.framework, death, bars)

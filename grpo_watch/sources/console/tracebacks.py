@@ -13,9 +13,7 @@ from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.console.markers import (
     LONGEST_TEXT,
     PREFIX,
-    SIGNS,
     TRACEBACK,
-    TROUBLE,
     exception,
     readable,
 )
@@ -103,8 +101,6 @@ SIGNALS = {
     -11: "SIGSEGV, a crash in native code",
     -15: "SIGTERM, from the scheduler or a user",
 }
-MOST_LOOKED_AT = 500
-"""Signs in a piece of a log that are looked at."""
 MOST_RANKS = 8
 FAR = 400
 """Characters of a line in which these signs may be."""
@@ -268,17 +264,6 @@ class Tracebacks:
         if text:
             return Sign(EventKind.TRACEBACK, text[: LONGEST_TEXT - len(root)] + root)
         return Sign(EventKind.TRACEBACK, f"{LAUNCHER}rank {rank} FAILED with exit code {code}") if code else None
-
-
-def named_end(text: bytes) -> str:
-    """The first error in a piece of a log that ended its job without a traceback; empty where there is none."""
-    for found, _ in zip(SIGNS.finditer(text), range(MOST_LOOKED_AT), strict=False):
-        if TROUBLE.match(found[0]):
-            begin = max(text.rfind(b"\n", 0, found.start()), text.rfind(b"\r", 0, found.start())) + 1
-            line = text[begin : begin + FAR * 10].splitlines()[0]
-            if (sign := Tracebacks({}).take(line)) is not None:
-                return sign.text
-    return ""
 
 
 def _frame(data: bytes) -> str:

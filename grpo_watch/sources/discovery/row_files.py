@@ -10,17 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.frameworks.framework_tables import recognise
 from grpo_watch.frameworks.guessing import guess
-from grpo_watch.frameworks.python_literal import dictionaries
-from grpo_watch.frameworks.row_numbers import flat, is_row, numbers, place, stream
-from grpo_watch.sources.console.framework_lines import framework_of
+from grpo_watch.frameworks.row_numbers import flat, place, stream
 from grpo_watch.sources.files.decompress import SUFFIXES, plain
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.document import LARGEST_TEXT, holds_rows, whole_text
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.layouts import single_number
-from grpo_watch.sources.rows.own_rows import holds_columns, holds_own_rows
 
 WINDOW = 256 * 1024
 FARTHEST = 64 * WINDOW
@@ -29,12 +25,6 @@ LOOKED_AT = 20
 FEWEST = 4
 """Lines with rising steps; of single completions several lines have one step."""
 
-ABOUT = ("readme", "model_card", "contributing", "changelog")
-"""How documents begin that show examples, or sum a run up beside its log."""
-
-DICTIONARY = re.compile(rb"\{'[A-Za-z_][\w./-]{0,60}': '?-?\d")
-MOST_LOOKED_AT = 500
-"""Lines with a dictionary that are looked into."""
 MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score|entropy", re.IGNORECASE)
 
 
@@ -81,13 +71,6 @@ def _step_of_reward(line: bytes) -> int | None:
     return place(row).step
 
 
-def holds_log(name: str, text: bytes) -> bool:
-    """Whether the document holds a table of metrics by step, or rows as a framework or an own loop prints them."""
-    if holds_columns(text):
-        return True
-    return not name.lower().startswith(ABOUT) and (framework_of(text) is not None or holds_own_rows(text))
-
-
 def in_pieces(head: bytes) -> bool:
     """Whether the rows of a step stand on several lines of JSON: one number on each, or some of its metrics."""
     lines = head.splitlines()[:LOOKED_AT]
@@ -121,17 +104,3 @@ def unpacked_name(path: Path) -> str:
     bare = path.name.removesuffix(path.suffix) if path.suffix in SUFFIXES else path.name
     rotated = bare != path.name and (bare[-1:].isdigit() or path.with_name(bare).exists())
     return path.name if rotated else bare
-
-
-def other_rows(text: bytes) -> str | None:
-    """Whose rows are in it: dictionaries of metrics under other names, or lines of an own loop; None: it has none.
-
-    Empty where the rows are anybody's.
-    """
-    pieces = (line for line in text.splitlines() if DICTIONARY.search(line))
-    for line, _ in zip(pieces, range(MOST_LOOKED_AT), strict=False):
-        for found in dictionaries(line):
-            if found.row is not None and is_row(values := numbers(found.row)):
-                whose = recognise(frozenset(values))
-                return whose.name if whose is not None else ""
-    return "" if holds_own_rows(text) else None

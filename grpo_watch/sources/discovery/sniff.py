@@ -13,29 +13,26 @@ from grpo_watch.descriptors import lacking
 from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import table_columns
-from grpo_watch.frameworks.framework_tables import bases_last, frameworks
+from grpo_watch.frameworks.framework_tables import bases_last, frameworks, recognise
 from grpo_watch.frameworks.guessing import names_updates
 from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
-from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT, bare_text
-from grpo_watch.sources.console.framework_lines import framework_of
-from grpo_watch.sources.console.tracebacks import named_end
+from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT
+from grpo_watch.sources.console.source import signs_of
 from grpo_watch.sources.discovery.row_files import (
     MAY_HOLD_ROWS,
     WINDOW,
     behind_long_lines,
     ends_of,
     holds_document,
-    holds_log,
     in_pieces,
-    other_rows,
     rewards_by_step,
     unpacked_name,
 )
 from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.layouts import is_number
-from grpo_watch.sources.rows.own_rows import holds_own_rows
+from grpo_watch.sources.rows.own_rows import PrintedColumns
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
@@ -92,6 +89,8 @@ SINGLE = re.compile(rb'"(?:\w{0,20}[nN]ame|metric|tag|key|variable)":\s?"')
 BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
 """Rows on lines, under the name of a document."""
 MARKED_UP = (".md", ".toml", ".ini", ".xml")  # more often documents or settings than logs
+ABOUT = ("readme", "model_card", "contributing", "changelog")
+LEAST_ROWS = 3
 LINES = (".jsonl", ".ndjson")
 MAY_HOLD = (*LINES, ".json", ".ipynb", *MARKED_UP, *YAML, *TABLES, *HTML)
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
@@ -101,11 +100,6 @@ METRIC_KEYS = frozenset(
     | {"train_loss", "reward_latest", "learning_rate", "lr", "train/loss", "train/reward", "completion_length"}
 )
 PAIRED_STEPS = frozenset(table.traces.paired_step for table in frameworks().values()) - {""}
-ROW = re.compile(
-    rb"'(?:loss|grad_norm|reward|train_runtime|eval_reward|eval_loss)': '?(?:-?[\d.]|-?inf|nan|None)|"
-    rb"\"(?:loss|reward|kl)\": -?[\dNI]"
-    + b"".join(b"|" + table.traces.row.pattern for table in frameworks().values() if table.traces.row)
-)
 WEAK = re.compile(
     rb"\d{1,3}%(?:\|| {1,3}\d{1,9}/\d{1,9} \[)|Traceback \(most recent call last\)|"
     rb"\*{5} Running training \*{5}"
@@ -113,8 +107,6 @@ WEAK = re.compile(
 )
 LABELLED = re.compile(rb"^(?:\[rank\d{1,5}\]|\(\w{1,40} pid=\d)", re.MULTILINE)
 """A line of one of several processes, as torch and Ray print it."""
-BAR = re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%(?:\|[^|\r\n]{0,200}\|)? \d{1,9}/\d{1,9} \[")
-"""An unlabelled bar of tqdm, as the Trainer shows; those of downloads and of loading carry a label."""
 OF_JOBS = re.compile(
     rb"torch|cuda|nccl|gloo|vllm|sglang|\bray\b|ray\.|raylet|raysubmit|transformers|accelerate|deepspeed|"
     rb"\btrain|trainer|grpo|ppo\b|rollout|peft|slurm|srun",
@@ -137,10 +129,8 @@ class Sniffer:
             return found if found.framework is not None and not found.problem else SniffedFile(None)
         if not CONSOLE_NAME.fullmatch(path.name):
             return SniffedFile(None)
-        from grpo_watch.sources.console.source import dies  # noqa: PLC0415  a run of rows needs no parser of consoles
-
         try:
-            dead = any(OF_JOBS.search(part) and dies(bare_text(part)) for part in ends_of(path, roots))
+            dead = any(OF_JOBS.search(part) and signs_of(part).death for part in ends_of(path, roots))
         except (OSError, SourceError) as error:
             if lacking(error):
                 raise
@@ -235,7 +225,7 @@ def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
         what = ChannelContent.COMPLETIONS_JSONL if name == COMPLETIONS else ChannelContent.JSONL
         problem = "" if not head.strip() else "no row of metrics or completions in its first lines"
         return SniffedFile(what, framework, problem)
-    wrapped = WRAPS_TEXT.search(head) is not None and (holds_own_rows(head) or framework_of(head) is not None)
+    wrapped = WRAPS_TEXT.search(head) is not None and signs_of(head).rows
     return SniffedFile(ChannelContent.CONSOLE if wrapped else None)
 
 
@@ -278,7 +268,7 @@ def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> Sn
     if holds_document(path, roots, head):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
     found = SniffedFile(ChannelContent.TABLE, problem=HEADER_NEEDED) if named else SniffedFile(None)
-    return SniffedFile(ChannelContent.CONSOLE) if name.endswith(HTML) and holds_own_rows(head) else found
+    return SniffedFile(ChannelContent.CONSOLE) if name.endswith(HTML) and signs_of(head).rows else found
 
 
 def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
@@ -318,13 +308,22 @@ def _by_ends(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, na
 def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named: bool) -> SniffedFile:
     """What a text holds that is read line by line, or as a whole where its rows don't show in single lines."""
     name, head = unpacked_name(path), ends[0]
-    if name.endswith(MARKED_UP) and ((log := holds_log(name, head)) or name.endswith(".md")):
+    if name.endswith(MARKED_UP) and ((log := _is_log(name, head)) or name.endswith(".md")):
         return SniffedFile(ChannelContent.CONSOLE if named or log else None)
     if holds_table(name, head, METRIC_KEYS):
         return SniffedFile(ChannelContent.TABLE)
     found = SniffedFile(None) if name.endswith((*YAML, *MARKED_UP)) else _console(*ends, named=named)
     document = (found.what is None or found.problem) and holds_document(path, roots, head)
     return SniffedFile(ChannelContent.JSON_DOCUMENT) if document else found
+
+
+def _is_log(name: str, head: bytes) -> bool:
+    """Whether a marked-up text is a log; of documents that show examples and sum a run up only tables count."""
+    if name.lower().startswith(ABOUT):
+        columns = PrintedColumns()
+        return sum(len(columns.feed(line)) for line in head.splitlines()) >= LEAST_ROWS
+    signs = signs_of(head)
+    return len(signs.rows) >= LEAST_ROWS or bool(signs.rows and signs.framework)
 
 
 def _notebook(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
@@ -350,35 +349,30 @@ def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     text = whole_text(path, roots) if listed or MAY_HOLD_ROWS.search(head) else None
     if text is not None and holds_rows(text, name):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
-    wrapped = WRAPS_TEXT.search(head) is not None and holds_own_rows(head)
+    wrapped = WRAPS_TEXT.search(head) is not None and signs_of(head).rows
     return SniffedFile(ChannelContent.CONSOLE if wrapped else ChannelContent.TRAINER_STATE if listed else None)
 
 
 def _console(head: bytes, tail: bytes, *, named: bool) -> SniffedFile:
     if b"\0" in head[:64] and head[:4096].count(b"\0") > len(head[:4096]) // 10:
         return SniffedFile(ChannelContent.CONSOLE if named else None, problem="a binary file, no log")
-    both = head, tail = bare_text(head), bare_text(tail)
-    if (framework := framework_of(head) or framework_of(tail)) is not None:
-        return SniffedFile(ChannelContent.CONSOLE, framework)
-    framework = _framework(head) or _framework(tail)
-    if any(ROW.search(part) for part in both):
-        return SniffedFile(_text_rows(head), framework)
-    weak = any(WEAK.search(part) for part in both) and any(_mentions().search(part) for part in both)
-    weak = weak or any(map(_ends_job, both))
-    whose = None if weak else next((one for one in map(other_rows, both) if one is not None), None)
+    signs = signs_of(head)
+    signs = signs if signs.rows or not tail else signs_of(tail)
+    framework = signs.framework or _framework(head) or _framework(tail)
+    if signs.rows:
+        whose = recognise(frozenset(signs.rows[0].values))
+        return SniffedFile(_text_rows(head), framework or (whose.name if whose is not None else None))
+    both = head, tail
+    mentioned = any(_mentions().search(part) for part in both)
+    begun = bool(signs.death) or any(WEAK.search(part) for part in both)
+    died = refused(signs.death) or (signs.death and any(map(LABELLED.search, both)))
     listed = any(table.name == framework and table.traces.is_console for table in bases_last())
-    if weak or listed or whose is not None:
-        return SniffedFile(ChannelContent.CONSOLE, framework or whose or None)
+    if (mentioned and begun) or died or listed:
+        return SniffedFile(ChannelContent.CONSOLE, framework)
     if named:
         empty = "" if not head.strip() else "no training output recognised in it yet"
         return SniffedFile(ChannelContent.CONSOLE, framework, empty)
-    return SniffedFile(None, bars=any(BAR.search(part) for part in both))
-
-
-def _ends_job(text: bytes) -> bool:
-    """Whether an error that ends a training job is in it without a traceback."""
-    end = named_end(text)
-    return bool(end) and (refused(end) or any(sign.search(text) is not None for sign in (_mentions(), LABELLED)))
+    return SniffedFile(None, bars=signs.bars)
 
 
 def _text_rows(head: bytes) -> ChannelContent:

@@ -11,7 +11,6 @@ from grpo_watch.engine.records import Scalar
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.row_numbers import number
-from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.step_placement import training_bar
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import step_key
@@ -21,7 +20,6 @@ from grpo_watch.sources.rows.tables import row_of as cells_row
 
 LONGEST = 2_000
 LEAST_COLUMNS = 3
-LEAST_ROWS = 3
 MOST_COLUMNS = 64
 NAME = re.compile(r"[A-Za-z][\w./%@()-]*(?: [A-Za-z(][\w./%@()-]*){0,4}")
 RULER = re.compile(r"[\s|:+=\u2500-\u257f-]+")
@@ -82,12 +80,6 @@ class PrintedColumns:
             else None
         )
         return made and MetricLine(made.step, row.values, resolution=row.resolution)
-
-
-def holds_columns(text: bytes) -> bool:
-    """Whether a text has a printed table of training with several rows."""
-    columns = PrintedColumns()
-    return sum(len(columns.feed(line)) for line in text.splitlines()) >= LEAST_ROWS
 
 
 def header_of(text: str, columns: Mapping[str, str] = MappingProxyType({})) -> list[str]:
@@ -273,10 +265,3 @@ class OwnRows:
     def flush(self) -> Sequence[MetricLine]:
         """The rows that are held back."""
         return (*self._lines.flush(), *self._bars.flush())
-
-
-def holds_own_rows(text: bytes) -> bool:
-    """Whether a piece of a log has rows of an own loop."""
-    rows, envelope = OwnRows({}), Envelope()
-    pieces = (piece for line in text.replace(b"\r", b"\n").split(b"\n") for piece in envelope.take(line))
-    return any(rows.line(piece) or rows.bar_or_line(piece) for piece in pieces) or bool(rows.flush())
