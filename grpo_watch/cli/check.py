@@ -36,7 +36,7 @@ from grpo_watch.report.view import pasteable
 from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import visible
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
-from grpo_watch.sources.discovery.nothing_there import nothing_there
+from grpo_watch.sources.discovery.unread import nothing_there
 
 if TYPE_CHECKING:
     from rich.console import Console

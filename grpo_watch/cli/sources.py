@@ -6,6 +6,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from grpo_watch.engine.judgement import guessed_lines
 from grpo_watch.engine.records import Scalar, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot
+from grpo_watch.errors import SourceError
 from grpo_watch.mounts import network_type
 from grpo_watch.pipeline.offline import read_run
 from grpo_watch.report.blindness import unjudged
@@ -32,8 +34,7 @@ from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import strict, visible
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
-from grpo_watch.sources.discovery.nothing_there import nothing_there
-from grpo_watch.sources.discovery.unread import looks_like_a_row
+from grpo_watch.sources.discovery.unread import nothing_there, unread_row
 
 SCHEMA = "grpo-watch/sources/1"
 
@@ -126,12 +127,8 @@ def _unread(found: FoundRun, given: Mapping[str, int]) -> Iterator[str]:
     """Logs whose rows can't be parsed."""
     for channel in found.channels:
         if channel.what is ChannelContent.CONSOLE and not given.get(channel.name):
-            line = looks_like_a_row(channel.path, found.roots)
-            yield (
-                f"{channel.name}: no metric row could be parsed; the first line that looks like one is {line}"
-                if line
-                else ""
-            )
+            with suppress(OSError, SourceError):
+                yield f"{channel.name}: {why}" if (why := unread_row(channel.path, found.roots)) else ""
 
 
 def document(examined: Sequence[ExaminedRun], problems: Sequence[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.sources import GIVES, _gave
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel
-from grpo_watch.sources.discovery.nothing_there import NOTHING
+from grpo_watch.sources.discovery.unread import NOTHING
 
 ROWS = Path(__file__).parents[1] / "frameworks" / "rows" / "ms-swift-4.6.0-warmup.jsonl"
 

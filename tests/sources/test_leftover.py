@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.cli.main import run_cli
-from grpo_watch.sources.discovery import leftover
+from grpo_watch.sources.discovery import unread
 from grpo_watch.sources.discovery.discover import Discoverer
 from tests.support.bundles import RECORDED
 from tests.support.live import Live
@@ -42,7 +42,7 @@ UNREAD = "no metric row could be parsed; the first line that looks like one is "
         (
             "x.log",
             "(Trainer pid=1) step=0 | policy/loss 0.0 | acc/mean 0.5 | lr 1e-6\n" * 9,
-            UNREAD + "line 1: policy/loss=0.0, acc/mean=0.5, lr=1e-6",
+            UNREAD + "line 1: step=0, policy/loss=0.0, acc/mean=0.5, lr=1e-6",
         ),
         (
             "x.log",
@@ -105,8 +105,8 @@ def test_five_are_named_and_a_file_is_read_once(tmp_path: Path, monkeypatch: pyt
     for number in range(9):
         (tmp_path / f"{number}.log").write_text(ROWS)
     finder, opened = Discoverer(), []
-    real = leftover.open_regular
-    monkeypatch.setattr(leftover, "open_regular", lambda path, roots: opened.append(path.name) or real(path, roots))
+    real = unread.unread_row
+    monkeypatch.setattr(unread, "unread_row", lambda path, roots: opened.append(path.name) or real(path, roots))
     for _ in range(3):
         finder.discover(tmp_path)
         assert [line.split(":")[0] for line in finder.problems] == [str(tmp_path / f"{n}.log") for n in range(5)]
@@ -125,10 +125,10 @@ def test_a_log_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     """The tests may run as root, whom no mode keeps out."""
     (tmp_path / "train.log").write_text(ROWS)
 
-    def refused(path: Path, roots: object) -> int:
+    def refused(path: Path, *_: object) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(leftover, "open_regular", refused)
+    monkeypatch.setattr(unread, "beginning", refused)
     assert problems(tmp_path) == [f"{tmp_path / 'train.log'}: can't be read: Permission denied"]
 
 

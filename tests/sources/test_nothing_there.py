@@ -11,7 +11,7 @@ from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.records import Tick
 from grpo_watch.report.check_document import document
 from grpo_watch.rules.packs import load_rules
-from grpo_watch.sources.discovery.nothing_there import nothing_there
+from grpo_watch.sources.discovery.unread import nothing_there
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""Finds, in a log of which no row was understood, the first line that looks like one."""
+"""Says of a place without any run what was looked at, what is missing, and which settings would read its rows."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -13,61 +13,124 @@ from pathlib import Path
 from grpo_watch.engine.records import RawRow
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
-from grpo_watch.frameworks.row_numbers import flat, number, numbers, place
+from grpo_watch.frameworks.row_numbers import flat, place
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.discovery.sniff import CONSOLE_NAME
+from grpo_watch.sources.discovery.walk import WalkedFolder
+from grpo_watch.sources.files.decompress import SUFFIXES, beginning
+from grpo_watch.sources.rows.document import YAML
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.jsonl import JsonlSource, decode
+from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.own_lines import LONGEST
-from grpo_watch.sources.rows.tables import TABLES, TableSource, cells_of, delimiter_of
+from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, TableSource, cells_of, delimiter_of
 
-LOOKED_AT = 4 << 20
-"""Bytes of the beginning that are looked at: downloads and loading may fill the first megabyte."""
-NAMED = re.compile(
-    r"([A-Za-z_][\w./@-]{0,60})['\"]?\s{0,3}[=:]\s{0,3}['\"]?(-?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|nan|inf)\b)"
-)
-"""A number by name, as every trainer's own notation has it: ``loss=0.1``, ``"loss": 0.1``, ``kl_div: 1e-3``."""
-CELL = re.compile(
-    r"[|│┃]\s{0,20}([A-Za-z_][\w./@-]{0,60})[\s:=]{1,20}(-?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|nan|inf))\s{0,20}(?=[|│┃]|$)"
-)
-"""A name and its number between the rules of a table: ``| kl 0.0 |``."""
+NOTHING = "nothing there looks like a training log, a metrics file or a checkpoint"
+UNPARSED = "no metric row could be parsed; the first line that looks like one is "
+HOW_ELSE = "log them under names that docs/frameworks/your-own.md lists"
+COUNTED = 2_000
+"""Files that are counted; a folder of datasets may hold millions."""
+MOST_NAMED, OPENED = 4, 16
+"""Files that are named, and those whose beginning is read."""
+SETTINGS = frozenset({"args.json", "args.bin", "training_args.json", "training_args.bin", "wandb-metadata.json"})
+IN_WANDB = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-\w+")
+WEIGHTS = re.compile(r".*\.(?:safetensors|bin|pt|pth|gguf)|.*\.index\.json")
 OF_TRAINING = re.compile(
     r"loss|reward|return|score|(?:^|[_/])kl|grad|entropy|learning_rate|(?:^|[_/])lr", re.IGNORECASE
 )
 SHOWN = 4
+"""Numbers shown of a line."""
 HEAD, FEW = 65_536, 3
-"""Bytes and lines of the beginning that show what a file of JSON lines holds."""
+"""Bytes and lines of the beginning that show what a file holds."""
 MOST_ROWS, MOST_SHOWN = 20, 12
-HOW_ELSE = "log them under names that docs/frameworks/your-own.md lists"
 KEPT = 100
 """Lines with different names that are remembered while one is looked for that comes again."""
+MOST_REPORTED, MOST_OPENED = 5, 50
+"""Files of a folder tree that are reported, and those with a log's name that are opened."""
+LOOKED_AT = 256 << 10
+"""Bytes of each file's beginning."""
+ZSTD, ZSTD_NAME = b"\x28\xb5\x2f\xfd", ".zst"
+"""Python reads it from version 3.14 on."""
+PACKED = (ZSTD_NAME, *SUFFIXES)
 
 
-def looks_like_a_row(path: Path, roots: Sequence[Path]) -> str:
-    """Line number and numbers by name of the first line with two of them, one of training; empty where there is none.
+def nothing_there(path: Path) -> str:
+    """One line for a folder or a file in which no run was found."""
+    try:
+        files = [path] if path.is_file() else list(islice(_files(path), COUNTED))
+    except OSError as error:
+        return f"can't be read: {error.strerror or error}"
+    if not path.exists():
+        return NOTHING
+    if not files:
+        return f"{NOTHING}: the folder holds no file"
+    names = sorted({file.name for file in files})
+    more = f" and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
+    some = f"more than {COUNTED - 1}" if len(files) >= COUNTED else str(len(files))
+    plural = "file" if len(files) == 1 else "files"
+    return f"{NOTHING}: looked at {some} {plural} ({', '.join(names[:MOST_NAMED])}{more}); {_missing(path, files)}"
 
-    Only names and numbers are shown: the rest of the line may be a prompt or a completion.
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+
+
+def _missing(path: Path, files: Sequence[Path]) -> str:
+    """What the files lack to be a run."""
+    parts = {part for file in files for part in file.parts[-4:]}
+    if "wandb" in {path.name, *parts} or any(map(IN_WANDB.fullmatch, parts)):
+        return "of wandb's run the log itself (run-….wandb) and files/output.log are missing"
+    names = {file.name for file in files}
+    if all(name in SETTINGS or name.endswith(YAML) or ("config" in name and name.endswith(".json")) for name in names):
+        return (
+            "these are settings: the rows are missing (logging.jsonl, trainer_state.json, a console log, event files)"
+        )
+    if any(map(WEIGHTS.fullmatch, names)):
+        return "these are weights: two checkpoint-<step> folders or a log of rows are missing"
+    scored = next((f.name for f in files[:OPENED] if f.suffix == ".jsonl" and _scores_without_steps(f)), None)
+    what = f"{scored} holds a reward for each completion but no step, and " if scored else ""
+    if named := next(filter(None, map(_unnamed_columns, files[:OPENED])), ""):
+        return what + named
+    rows = "a log of rows is missing (logging.jsonl, trainer_state.json, a console log, event files, a .wandb file)"
+    return what + rows
+
+
+def unread_row(path: Path, roots: Sequence[Path]) -> str:
+    """Why a log gives no row: the first line that looks like one, of those whose names come again in a later line.
+
+    A print of settings comes once. Only names and numbers are shown: the rest of a line may be a prompt or a
+    completion.
+
+    Raises:
+        OSError, SourceError: it can't be read.
     """
-    with suppress(OSError, SourceError):
-        descriptor = open_regular(path, roots)
-        try:
-            text = os.pread(descriptor, LOOKED_AT, 0).decode("utf-8", "replace")
-        finally:
-            os.close(descriptor)
-        return next((_shown(number, found) for number, found in _rows(text)), "")
+    head = beginning(path, roots, LOOKED_AT)
+    if head.startswith(ZSTD):
+        return f"compressed; zstdcat {shlex.quote(str(path))} | grpo-watch check -"
+    first: dict[tuple[str, ...], str] = {}
+    for at, row in _printed_numbers(path, head):
+        if not any(map(OF_TRAINING.search, row)):
+            continue
+        if path.suffix in TABLES:
+            return HEADER_NEEDED
+        names = tuple(row)[:SHOWN]
+        if names in first:
+            return UNPARSED + first[names] + (f"; {how}" if (how := _proposed(path)) else "")
+        if len(first) < KEPT:
+            first[names] = f"line {at}: " + ", ".join(f"{name}={row[name]}" for name in names)
     return ""
 
 
-def unnamed_columns(path: Path) -> str:
+def _unnamed_columns(path: Path) -> str:
     """Which columns, keys or pairs of a file hold numbers, and the settings that read them; empty: there are none."""
     names = list(_columns(path))[:MOST_SHOWN]
     shown = f"{path.name} has numbers under {', '.join(names)}, none of them known as a metric: "
-    return shown + (proposed(path) or HOW_ELSE) if names else ""
+    return shown + (_proposed(path) or HOW_ELSE) if names else ""
 
 
-def proposed(path: Path) -> str:
+def _proposed(path: Path) -> str:
     """The settings with which the rows of a file are read, which was tried; empty where there are none.
 
     The step is the first column of whole numbers that rise, the reward the first other one that is not constant and not
@@ -104,74 +167,84 @@ def _reads(path: Path, columns: Mapping[str, str]) -> bool:
 def _columns(path: Path) -> Mapping[str, Sequence[float]]:
     """The numbers of a file by name, of names that all of its first rows have; none where these are few."""
     with suppress(OSError, SourceError):
-        descriptor = open_regular(path, [path.parent])
-        try:
-            lines = [line for line in os.pread(descriptor, HEAD, 0).split(b"\n")[:-1] if line.strip()]
-        finally:
-            os.close(descriptor)
-        rows = list(islice(_named_numbers(path, lines), MOST_ROWS))
+        head = beginning(path, [path.parent], HEAD)
+        rows = list(islice((row for _, row in _printed_numbers(path, head) if len(row) >= FEW), MOST_ROWS))
         whole = [key for key in rows[0] if all(key in row for row in rows)] if len(rows) >= FEW else []
-        return {key: [row[key] for row in rows] for key in whole} if len(whole) >= FEW else {}
+        return {key: [float(row[key]) for row in rows] for key in whole} if len(whole) >= FEW else {}
     return {}
 
 
-def _named_numbers(path: Path, lines: Sequence[bytes]) -> Iterator[Mapping[str, float]]:
-    """The numbers by name of each line: of a table below its header, of JSON, of pairs."""
-    header = lines[0].decode("utf-8-sig", "replace") if lines else ""
-    names = [cell.strip() for cell in cells_of(header, delimiter_of(header))] if path.suffix in TABLES else []
+def _printed_numbers(path: Path, head: bytes) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Line number (from 1) and numbers by name, as printed, of each line with several: of a table, JSON, or pairs."""
+    lines = head.splitlines()
+    header = lines[0].decode("utf-8-sig", "replace") if lines and path.suffix in TABLES else ""
+    names = [cell.strip() for cell in cells_of(header, delimiter_of(header))]
     envelope = Envelope()
-    for line in lines[1:] if names else lines:
-        text = line.decode("utf-8", "replace")
-        found: Mapping[str, float | None] = {}
-        if names:
-            found = {key: number(cell) for key, cell in zip(names, cells_of(text, delimiter_of(header)), strict=False)}
+    for at, line in enumerate(lines, 1):
+        found: Mapping[str, object] = {}
+        if header:
+            found = dict(zip(names, cells_of(line.decode("utf-8", "replace"), delimiter_of(header)), strict=False))
         elif (row := decode(line)) is not None:
-            found = numbers(flat(row))
+            found = flat(row)
         elif len(line) <= LONGEST:
             pieces = (piece.decode("utf-8", "replace") for piece in envelope.take(line))
-            found = {one.name: one.value for piece in pieces for one in fields_of(piece)}
-        if len(found) >= FEW:
-            yield {key: value for key, value in found.items() if value is not None}
+            found = {one.name: one.text for piece in pieces for one in fields_of(piece)}
+        numbers = {key: str(value).strip() for key, value in found.items() if is_number(value)}
+        if len(numbers) > 1:
+            yield at, numbers
 
 
 def _rises(values: Sequence[float]) -> bool:
     return all(value % 1 == 0 for value in values) and list(values) == sorted(set(values))
 
 
-def scores_without_steps(path: Path) -> bool:
+def _scores_without_steps(path: Path) -> bool:
     """Whether a JSON-lines file begins with rows that have a reward and no step: one row for each completion."""
     with suppress(OSError, SourceError):
-        descriptor = open_regular(path, [path.parent])
-        try:
-            lines = os.pread(descriptor, HEAD, 0).split(b"\n")[:FEW]
-        finally:
-            os.close(descriptor)
-        rows = [decode(line) for line in lines if line]
+        rows = [decode(line) for line in beginning(path, [path.parent], HEAD).split(b"\n")[:FEW] if line]
         return bool(rows) and all(row is not None and "reward" in row and place(row).step is None for row in rows)
     return False
 
 
-def repeated_row(text: str) -> str:
-    """The same of a text, for the first such line whose names a later one has too: a print of settings comes once."""
-    first: dict[tuple[str, ...], str] = {}
-    for at, found in _rows(text):
-        names = tuple(name for name, _ in found[:SHOWN])
-        if names in first:
-            return first[names]
-        if len(first) < KEPT:
-            first[names] = _shown(at, found)
-    return ""
+class Leftovers:
+    """Finds, in a folder without a run, files that look like logs all the same, and what is wrong with them.
+
+    A file is read again only where it changed and nothing was reported of it.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Path, tuple[tuple[int, int, int], str]] = {}
+        self._seen: dict[Path, tuple[tuple[int, int, int], str]] = {}
+
+    def reports(self, folder: WalkedFolder, roots: Sequence[Path]) -> list[str]:
+        """One line per file that looks like a log, five at most, by name; it shows only names and numbers."""
+        looked = ((path, self._look(path, roots)) for path in islice(_log_names(folder), MOST_OPENED))
+        return list(islice((f"{path}: {text}" for path, text in looked if text), MOST_REPORTED))
+
+    def forget_others(self) -> None:
+        """Drop what was not looked at since the last call."""
+        self._held, self._seen = self._seen, {}
+
+    def _look(self, path: Path, roots: Sequence[Path]) -> str:
+        held = self._held.get(path)
+        try:
+            info = path.stat()
+            state = (info.st_ino, info.st_size, info.st_mtime_ns)
+            grew = held is not None and held[0][0] == state[0] and held[0][1] <= state[1]
+            if held is None or not grew or (held[0] != state and not held[1]):
+                held = (state, unread_row(path, roots))
+        except PermissionError:
+            return "can't be read: Permission denied"
+        except (OSError, SourceError):
+            return ""
+        self._seen[path] = held
+        return held[1]
 
 
-def _rows(text: str) -> Iterator[tuple[int, list[tuple[str, str]]]]:
-    """Line number (from 1) and numbers by name of each line that looks like a row."""
-    for at, line in enumerate(text.splitlines(), 1):
-        for notation in (NAMED, CELL):
-            found = notation.findall(line[:4096])
-            if len(found) > 1 and any(OF_TRAINING.search(name) for name, _ in found):
-                yield at, found
-                break
-
-
-def _shown(number: int, found: Sequence[tuple[str, str]]) -> str:
-    return f"line {number}: " + ", ".join(f"{name}={value}" for name, value in found[:SHOWN])
+def _log_names(folder: WalkedFolder) -> Iterator[Path]:
+    for path in folder.files:
+        name = path.name.removesuffix(path.suffix) if path.suffix in PACKED else path.name
+        if name.endswith((".jsonl", ".csv", ".tsv")) or CONSOLE_NAME.fullmatch(name):
+            yield path
+    for child in folder.folders:
+        yield from _log_names(child)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, split_logs, version_of, version_order
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.decompress import beginning
 from grpo_watch.sources.settings.config_files import json_object
 from grpo_watch.sources.settings.run_config import ARGUMENTS, read_run_config
 
@@ -120,17 +119,9 @@ def _times(version: _Version) -> Iterator[float]:
 
 def _resumed_from(folder: Path, roots: Sequence[Path]) -> str:
     for name in ARGUMENTS:
-        try:
-            descriptor = open_regular(folder / name, roots)
-        except (OSError, SourceError):
-            continue
-        try:
-            arguments = json_object(os.pread(descriptor, LARGEST_ARGUMENTS, 0).decode("utf-8", "replace"))
-        except (OSError, ValueError):
-            continue
-        finally:
-            os.close(descriptor)
-        return str(arguments.get(RESUMED_FROM) or "")
+        with suppress(OSError, SourceError, ValueError):
+            text = beginning(folder / name, roots, LARGEST_ARGUMENTS)
+            return str(json_object(text.decode("utf-8", "replace")).get(RESUMED_FROM) or "")
     return ""
 
 

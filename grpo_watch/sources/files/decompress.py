@@ -253,6 +253,22 @@ def plain(descriptor: int, most: int = PIECE) -> int:
     return Unpacker(Path(), os.dup(descriptor)).text(most)
 
 
+def beginning(path: Path, roots: Sequence[Path], size: int) -> bytes:
+    """The first bytes of a file's text, so many at most.
+
+    Raises:
+        OSError: it can't be opened.
+        SourceError: it is no regular file, lies outside, or is damaged.
+    """
+    opened = descriptor = open_regular(path, roots)
+    try:
+        descriptor = plain(opened, size)
+        return os.pread(descriptor, size, 0)
+    finally:
+        for each in {opened, descriptor}:
+            os.close(each)
+
+
 def _reader(data: bytes) -> Any:
     """Unpacks the stream that begins here: a file may hold several, as `cat` joins them."""
     if data.startswith(BZIP2):

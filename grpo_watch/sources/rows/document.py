@@ -7,7 +7,6 @@ exhaust the reader is built.
 from __future__ import annotations
 
 import json
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +21,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.decompress import SUFFIXES, plain
-from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.decompress import SUFFIXES, beginning
 from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward
 from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
 from grpo_watch.sources.settings.config_files import plain_yaml
@@ -179,16 +177,7 @@ def whole_text(path: Path, roots: Sequence[Path], largest: int = LARGEST) -> str
         OSError: it can't be opened.
         SourceError: it is no regular file, or lies outside.
     """
-    opened = open_regular(path, roots)
-    with os.fdopen(opened, "rb", closefd=False) as file:
-        descriptor = plain(file.fileno(), largest + 1)
-    try:
-        with os.fdopen(descriptor, "rb", closefd=False) as text:
-            text.seek(0)
-            data = text.read(largest + 1)
-    finally:
-        for each in {opened, descriptor}:
-            os.close(each)
+    data = beginning(path, roots, largest + 1)
     return data.decode("utf-8", "replace") if len(data) <= largest else None
 
 
