@@ -73,6 +73,7 @@ class Source(Protocol):
 
     def finish(self) -> Iterator[Item]:
         """Yield what was held back; the input has ended."""
+        return iter(())
 
     def cursor(self) -> Cursor:
         """Where reading would continue."""

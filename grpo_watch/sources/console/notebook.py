@@ -173,17 +173,9 @@ class NotebookSource(RewrittenSource):
             if row.step is None or not row.values:
                 self._skip(f"{_place(cell)}row {number} of the table")
                 continue
-            yield RawRow(
-                channel=self.name,
-                kind=self.KIND,
-                step=row.step,
-                values=row.values,
-                stream=row_numbers.stream(row.values),
-                segment=self.segment,
-                max_steps=table.total,
-                seen=seen,
-                resolution=row.resolution,
-            )
+            stream = row_numbers.stream(row.values)
+            raw = RawRow(self.name, self.KIND, row.step, row.values, stream, self.segment, table.total, seen=seen)
+            yield raw._replace(resolution=row.resolution)
 
     def _printed(self, notebook: Notebook, run: Sequence[Shown], seen: float | None) -> Iterator[Item]:
         """What the cells printed, each read as a console, and the error that ended the run's last cell.
@@ -237,7 +229,7 @@ class HtmlTableSource(NotebookSource):
         """Nothing is held back; report a table that could not be read."""
         if self._unread and not self._given:
             self._skip(self._unread)
-        return iter(())
+        return super().finish()
 
 
 def table_source(

@@ -102,18 +102,8 @@ class ConsoleRows:
             self.steps.placed(step)
             if self.failed_rewards:
                 held.values[REWARD_FAILURES], self.failed_rewards = float(self.failed_rewards), 0
-        row = RawRow(
-            channel=self.name,
-            kind=ChannelKind.CONSOLE,
-            step=step,
-            values=held.values,
-            stream=held.stream,
-            segment=self.segment,
-            max_steps=held.total,
-            seen=held.seen,
-            resolution=held.resolution,
-        )
-        self._out.append(row)
+        row = RawRow(self.name, ChannelKind.CONSOLE, step, held.values, held.stream, self.segment, held.total)
+        self._out.append(row._replace(seen=held.seen, resolution=held.resolution))
 
     def _release(self) -> None:
         """Give out all held rows as far as their steps are known now."""

@@ -16,7 +16,6 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
-from grpo_watch.sources.files.step_gaps import Missing
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.jsonl import TailSource
 
@@ -70,7 +69,6 @@ class ConsoleSource(TailSource):
         texts = tables(name, segment, state) if tables is not None else None
         self._parser = ConsoleParser(name, segment, self.stats, state, texts, columns)
         self._queue: deque[Item] = deque()
-        self._missing = Missing(path, self.stats)
         self._generation = 0
         self._mark = _RestartPoint(cursor or self._tail.cursor(name), state, self._again)
         self._left, self._leaving = self._mark, 0
@@ -78,13 +76,9 @@ class ConsoleSource(TailSource):
         self._same: bytes | None = None
         self._times = 0
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the items of all pieces that were completed."""
-        yield from self._items(self._tail.read(live=seen is not None), seen)
-
     def finish(self) -> Iterator[Item]:
         """Yield what the last piece and the rows held back give."""
-        yield from self._items(self._tail.finish(), None)
+        yield from super().finish()
         self._queue.extend(self._parser.flush(None))
         yield from self._give()
 
@@ -109,7 +103,6 @@ class ConsoleSource(TailSource):
         """The first line of another file: what the one before held back comes first."""
         self._generation = line.generation
         self._queue.extend(self._parser.flush(seen))
-        self._missing.restarted(len(self._queue))
         self._left, self._leaving = self._mark, len(self._queue)
         self._again = self._again if self._leaving else 0
         self._mark = _RestartPoint(self._tail.before(self.name, line), self._parser.state())
@@ -134,7 +127,6 @@ class ConsoleSource(TailSource):
     def _give(self) -> Iterator[Item]:
         while self._queue:
             item, repeated = self._queue.popleft(), self._again > 0
-            self._missing.look(item)
             self._count()
             self._clean = not self._queue and self._parser.idle
             if not repeated:

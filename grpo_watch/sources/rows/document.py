@@ -98,10 +98,6 @@ class RewrittenSource(Source, ABC):
             self.stats.records += 1
             yield item
 
-    def finish(self) -> Iterator[Item]:
-        """Nothing is held back."""
-        return iter(())
-
     def cursor(self) -> Cursor:
         """How many items were given, and of which run."""
         return Cursor(self.name, "", self._given, {"row": self._first, "ended": self._ended})
@@ -159,15 +155,8 @@ class DocumentSource(RewrittenSource):
         if not values:
             self._skip(f"row {number}: no number in it")
             return
-        yield RawRow(
-            channel=self.name,
-            kind=ChannelKind.TRAINER_STATE,
-            step=number if step is None else step,
-            values=values,
-            stream=row_numbers.stream_of(row, values),
-            segment=self.segment,
-            seen=seen,
-        )
+        step, stream = number if step is None else step, row_numbers.stream_of(row, values)
+        yield RawRow(self.name, ChannelKind.TRAINER_STATE, step, values, stream, self.segment, seen=seen)
 
 
 def whole_text(path: Path, roots: Sequence[Path], largest: int = LARGEST) -> str | None:

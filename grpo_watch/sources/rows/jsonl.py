@@ -6,6 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import names_updates
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.step_gaps import Missing
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.layouts import single_number, step_key
 from grpo_watch.sources.rows.step_assembly import StepFeed
@@ -31,9 +31,21 @@ _decode = msgspec.json.Decoder().decode
 
 
 class TailSource(Source, ABC):
-    """Reads a text file that grows; a subclass sets ``_tail``."""
+    """Reads a text file that grows; a subclass sets ``_tail`` and says what its lines give."""
 
     _tail: Tail
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield the items of all lines that were completed."""
+        yield from self._items(self._tail.read(live=seen is not None), seen)
+
+    def finish(self) -> Iterator[Item]:
+        """Yield the items of a last line that has no end, and what was held back."""
+        yield from self._items(self._tail.finish(), None)
+
+    @abstractmethod
+    def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
+        """The items of the lines."""
 
     @property
     def unread(self) -> bool:
@@ -51,69 +63,19 @@ class TailSource(Source, ABC):
 
 
 class LineSource(TailSource, ABC):
-    """Counts lines from 1 in each generation of the file; a subclass reads a line and keeps what must be kept."""
+    """Counts lines from 1 in each generation of the file; a subclass reads a line and keeps what must be kept.
 
-    def __init__(self, name: str, tail: Tail, segment: int, cursor: Cursor | None) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self._tail, self._generation = tail, 0
-        self._missing = Missing(tail.path, self.stats)
-        self._line = row_numbers.whole(cursor.state.get("line")) or 0 if cursor is not None else 0
-
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the items of all lines that were completed."""
-        yield from self._items(self._tail.read(live=seen is not None), seen)
-
-    def finish(self) -> Iterator[Item]:
-        """Yield the item of a last line that has no end."""
-        yield from self._items(self._tail.finish(), None)
-
-    def cursor(self) -> Cursor:
-        """Where reading would continue, and what later lines need of those before."""
-        at = self._tail.cursor(self.name)
-        return Cursor(at.source, at.identity, at.position, {"line": self._line, **self._remembered()})
-
-    def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
-        for line in lines:
-            self._follow(line.generation)
-            self._line += 1
-            item = self._item(line, seen)
-            if item is not None:
-                self.stats.records += 1
-                self._missing.look(item)
-                yield item
-        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
-
-    def _follow(self, generation: int) -> None:
-        """Start over where the file did."""
-        if generation != self._generation:
-            self._generation, self._line = generation, 0
-            self._forget()
-            self._missing.restarted()
-
-    @abstractmethod
-    def _item(self, line: SplitLine, seen: float | None) -> Item | None:
-        """The item of a line; counts what it can't use."""
-
-    @abstractmethod
-    def _remembered(self) -> dict[str, Scalar]:
-        """What later lines need of those so far, for the cursor."""
-
-    @abstractmethod
-    def _forget(self) -> None:
-        """The file starts over: its earlier lines no longer count."""
-
-
-class JsonlSource(LineSource):
-    """Reads one JSON-lines file: a row per line, the step in the row.
-
-    Understands ms-swift (``"global_step/max_steps": "33/80"``), its Megatron backend (``"iteration": "7/2174"``),
-    LLaMA-Factory (``current_steps``) and plain ``step``/``global_step``; lines without a step are rows only when they
-    hold training metrics. verl's file logger wraps its rows (``{"step": 7, "data": {…}}``), starts its file over when
-    a run resumes, and writes NaN and infinities as null, which is read as NaN.
-
-    ``train_runtime`` means that training finished; a summary line without it, that it crashed. ``columns`` maps the
-    keys of a file of unknown origin (canonical name or ``step`` → key).
+    Args:
+        name: the channel's name.
+        path: the file.
+        roots: folders that links may not lead out of.
+        segment: order among the files of this kind.
+        cursor: where an earlier reader stopped.
+        columns: what the user calls a column's meaning (canonical name or ``step``) → the column or key.
     """
+
+    LONGEST = 8 << 20
+    """Bytes of a line."""
 
     def __init__(
         self,
@@ -124,22 +86,65 @@ class JsonlSource(LineSource):
         cursor: Cursor | None = None,
         columns: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(name, Tail(path, roots, cursor), segment, cursor)
-        self._own = {column: name for name, column in (columns or {}).items()}
+        self.name, self.segment, self.stats = name, segment, SourceStats()
+        self._tail, self._generation = Tail(path, roots, cursor, max_line=self.LONGEST), 0
+        self._columns = columns or {}
         state = cursor.state if cursor is not None else {}
-        self._last = row_numbers.whole(state.get("step"))
-        self._finished = state.get("finished") is True
-        traces = [table.traces for table in frameworks().values()]
-        self._summaries = tuple(each.crash_summary.encode() for each in traces if each.crash_summary)
+        self._line = row_numbers.whole(state.get("line")) or 0
+        self._recall(state)
+
+    def cursor(self) -> Cursor:
+        """Where reading would continue, and what later lines need of those before."""
+        at = self._tail.cursor(self.name)
+        return Cursor(at.source, at.identity, at.position, {"line": self._line, **self._remembered()})
+
+    def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
+        for line in lines:
+            if line.generation != self._generation:  # the file starts over: its earlier lines no longer count
+                self._generation, self._line = line.generation, 0
+                self._recall({})
+            self._line += 1
+            item = self._item(line, seen)
+            if item is not None:
+                self.stats.records += 1
+                yield item
+        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
+
+    @abstractmethod
+    def _item(self, line: SplitLine, seen: float | None) -> Item | None:
+        """The item of a line; counts what it can't use."""
+
+    @abstractmethod
+    def _remembered(self) -> dict[str, Scalar]:
+        """What later lines need of those so far, for the cursor."""
+
+    @abstractmethod
+    def _recall(self, state: Mapping[str, Scalar]) -> None:
+        """Begin with what was remembered; nothing of it at the beginning of a file."""
+
+    def _skip(self, reason: Skip, detail: str) -> None:
+        self.stats.skip(reason, f"line {self._line}: {detail}")
+
+
+class JsonlSource(LineSource):
+    """Reads one JSON-lines file: a row per line, the step in the row.
+
+    Understands ms-swift (``"global_step/max_steps": "33/80"``), its Megatron backend (``"iteration": "7/2174"``),
+    LLaMA-Factory (``current_steps``) and plain ``step``/``global_step``; lines without a step are rows only when they
+    hold training metrics. verl's file logger wraps its rows (``{"step": 7, "data": {…}}``), starts its file over when
+    a run resumes, and writes NaN and infinities as null, which is read as NaN.
+
+    ``train_runtime`` means that training finished; a summary line without it, that it crashed.
+    """
+
+    def _recall(self, state: Mapping[str, Scalar]) -> None:
+        self._last, self._finished = row_numbers.whole(state.get("step")), state.get("finished") is True
 
     def _remembered(self) -> dict[str, Scalar]:
         return {"step": self._last, "finished": self._finished}
 
-    def _forget(self) -> None:
-        self._last, self._finished = None, False
-
     def _item(self, line: SplitLine, seen: float | None) -> Item | None:
-        if line.data.startswith(self._summaries):
+        if line.data.startswith(_summaries()):
             return self._summary(seen)
         if line.too_long:
             self._skip(Skip.TOO_LONG, f"{line.end - line.start} bytes")
@@ -155,18 +160,14 @@ class JsonlSource(LineSource):
             row = {key: value for key, value in row.items() if key not in long}
         if "train_runtime" in row:
             self._finished = True
-            return RunEvent(
-                self.name,
-                EventKind.FINISHED,
-                row_numbers.place(row).step or self._last,
-                segment=self.segment,
-                seen=seen,
-            )
+            step = row_numbers.place(row).step or self._last
+            return RunEvent(self.name, EventKind.FINISHED, step, segment=self.segment, seen=seen)
         return self._row(row, seen)
 
     def _row(self, row: dict[str, Any], seen: float | None) -> RawRow | None:
-        if self._own:
-            row = {self._own.get(key, key): value for key, value in row.items()}
+        if self._columns:
+            own = {column: name for name, column in self._columns.items()}
+            row = {own.get(key, key): value for key, value in row.items()}
         flat, wrapped = row_numbers.unwrapped(row)
         if not wrapped and (REWARD not in flat or isinstance(flat[REWARD], dict)):
             flat = named_step(row_numbers.flat(flat))
@@ -180,17 +181,9 @@ class JsonlSource(LineSource):
             self._skip(Skip.NO_STEP, "neither a step nor a training metric in it")
             return None
         self._last, self._finished = place.step or self._last, False
-        return RawRow(
-            channel=self.name,
-            kind=ChannelKind.JSONL,
-            step=place.step,
-            values=values,
-            stream=row_numbers.stream_of(row, values),
-            segment=self.segment,
-            max_steps=place.max_steps,
-            seen=seen,
-            resolution=place.resolution,
-        )
+        stream = row_numbers.stream_of(row, values)
+        raw = RawRow(self.name, ChannelKind.JSONL, place.step, values, stream, self.segment, place.max_steps, seen=seen)
+        return raw._replace(resolution=place.resolution)
 
     def _summary(self, seen: float | None) -> RunEvent | None:
         if self._finished:
@@ -198,8 +191,11 @@ class JsonlSource(LineSource):
         text = "the job's summary was written, but no end of training before it"
         return RunEvent(self.name, EventKind.CRASH_SUMMARY, self._last, text, self.segment, seen=seen)
 
-    def _skip(self, reason: Skip, detail: str) -> None:
-        self.stats.skip(reason, f"line {self._line}: {detail}")
+
+@cache
+def _summaries() -> tuple[bytes, ...]:
+    """How the lines begin that a job writes once it is over, however it ended."""
+    return tuple(t.traces.crash_summary.encode() for t in frameworks().values() if t.traces.crash_summary)
 
 
 def named_step(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -248,13 +244,9 @@ class JsonlPiecesSource(TailSource):
         self._generation = 0
         self.step_column = ""
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the rows of steps that are complete."""
-        yield from self._items(self._tail.read(live=seen is not None), seen)
-
     def finish(self) -> Iterator[Item]:
         """Yield the newest step as far as it came."""
-        yield from self._items(self._tail.finish(), None)
+        yield from super().finish()
         self._feed.flush(self._feed.read_to)
         yield from self._give()
 

@@ -184,12 +184,5 @@ class PiecesSource(Source):
             if step is not None and step > self._given and values:
                 self._given = step
                 self.stats.records += 1
-                yield RawRow(
-                    channel=self.name,
-                    kind=ChannelKind.TRAINER_STATE,
-                    step=step,
-                    values=values,
-                    stream=row_numbers.stream(values),
-                    segment=self.segment,
-                    seen=seen,
-                )
+                stream = row_numbers.stream(values)
+                yield RawRow(self.name, ChannelKind.TRAINER_STATE, step, values, stream, self.segment, seen=seen)

@@ -258,13 +258,5 @@ class StepFeed:
             self._ready.append((self._raw(row, seen), row.after, -1))
 
     def _raw(self, row: AssembledRow, seen: float | None) -> RawRow:
-        return RawRow(
-            channel=self.channel,
-            kind=self.kind,
-            step=row.step,
-            values=row.values,
-            stream=row.stream,
-            segment=self.segment,
-            time=row.time,
-            seen=seen,
-        )
+        raw = RawRow(self.channel, self.kind, row.step, row.values, row.stream, self.segment)
+        return raw._replace(time=row.time, seen=seen)

@@ -7,16 +7,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import NamedTuple
 
-from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar
+from grpo_watch.engine.records import ChannelKind, Item, RawRow, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import bases_last
 from grpo_watch.frameworks.guessing import guess, names_training, names_updates
 from grpo_watch.frameworks.row_numbers import STEPS, number
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.files.tail import SplitLine, Tail
+from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.jsonl import LineSource
 from grpo_watch.sources.rows.layouts import step_key
 
@@ -169,7 +169,6 @@ def _is_decimal(cell: str) -> bool:
     return DECIMAL_COMMA.fullmatch(cell) is not None and THOUSANDS.fullmatch(cell) is None
 
 
-MAX_LINE = 1 << 20
 WALL_TIME = "Wall time"
 """A column of TensorBoard's export that is no metric."""
 MARK = "#"
@@ -183,40 +182,21 @@ class TableSource(LineSource):
     """Reads one table. Quoted cells may hold the delimiter, but no line end.
 
     A line that repeats the header (a job that appends to its predecessor's file writes it again) begins nothing new.
-
-    Args:
-        name: the channel's name; what follows a ``#`` is the run to read of a table that holds several.
-        path: the file.
-        roots: folders that links may not lead out of.
-        segment: order among the files of this kind.
-        cursor: where an earlier reader stopped.
-        columns: what the user calls a column's meaning → the column.
+    What follows a ``#`` in the name is the run to read of a table that holds several.
     """
 
-    def __init__(
-        self,
-        name: str,
-        path: Path,
-        roots: Sequence[Path],
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        columns: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(name, Tail(path, roots, cursor, max_line=MAX_LINE), segment, cursor)
-        self._columns, self._arm, self._stem = columns or {}, name.partition(MARK)[2], path.stem
-        state = cursor.state if cursor is not None else {}
+    LONGEST = 1 << 20
+
+    def _recall(self, state: Mapping[str, Scalar]) -> None:
         self._header, self._remark = str(state.get("header") or ""), str(state.get("remark") or "")
         self._layout()
 
     def _remembered(self) -> dict[str, Scalar]:
         return {"header": self._header, "remark": self._remark}
 
-    def _forget(self) -> None:
-        self._header = self._remark = ""
-
     def _item(self, line: SplitLine, seen: float | None) -> Item | None:
         if line.too_long:
-            self.stats.skip(Skip.TOO_LONG, f"line {self._line}: {line.end - line.start} bytes")
+            self._skip(Skip.TOO_LONG, f"{line.end - line.start} bytes")
             return None
         text = line.data.decode("utf-8-sig", "replace")
         if not text.strip() or text == self._header or RULER.issuperset(text):
@@ -229,7 +209,7 @@ class TableSource(LineSource):
             self._remark = text
             return None
         if not _may_be_header(text):
-            self.stats.skip(Skip.NOT_A_ROW, f"line {self._line}: no header of several columns")
+            self._skip(Skip.NOT_A_ROW, "no header of several columns")
             return None
         above = is_header(self._remark, text)
         self._header = self._remark.lstrip("# ") if above else text
@@ -242,9 +222,10 @@ class TableSource(LineSource):
     def _layout(self) -> None:
         self._delimiter = delimiter_of(self._header)
         self._names = cells_of(self._header, self._delimiter)
+        self._arm = self.name.partition(MARK)[2]
         self._places = arm_in_header(self._names, self._arm) if self._arm else {}
         self._named_in = arm_column(self._names) if self._arm and not self._places else None
-        every = named_columns(self._names, self._stem)
+        every = named_columns(self._names, self._tail.path.stem)
         names = [self._places[place] for place in sorted(self._places)] if self._places else every
         self._keys = keys_of(names, self._columns)
 
@@ -260,21 +241,14 @@ class TableSource(LineSource):
         row.values.pop(WALL_TIME, None)
         if len(cells) != len(self._keys) or not row.values:
             why = f"{len(cells)} cells under {len(self._keys)} headers" if row.values else "no number in it"
-            self.stats.skip(Skip.NOT_A_ROW, f"line {self._line}: {why}")
+            self._skip(Skip.NOT_A_ROW, why)
             return None
         if row.step is None and not names_updates(row.values):
-            self.stats.skip(Skip.NO_STEP, f"line {self._line}: no column holds its step; name it under columns: step")
+            self._skip(Skip.NO_STEP, "no column holds its step; name it under columns: step")
             return None
-        return RawRow(
-            channel=self.name,
-            kind=ChannelKind.JSONL,
-            step=row.step,
-            values=row.values,
-            stream=row_numbers.stream_of(dict(zip(self._keys, cells, strict=False)), row.values),
-            segment=self.segment,
-            seen=seen,
-            resolution=row.resolution,
-        )
+        stream = row_numbers.stream_of(dict(zip(self._keys, cells, strict=False)), row.values)
+        raw = RawRow(self.name, ChannelKind.JSONL, row.step, row.values, stream, self.segment, seen=seen)
+        return raw._replace(resolution=row.resolution)
 
 
 RUN_NAMES = frozenset(

@@ -290,16 +290,8 @@ class TrainerStateSource(Source):
         else:
             self._eval = step
         self.stats.records += 1
-        return RawRow(
-            channel=self.name,
-            kind=ChannelKind.TRAINER_STATE,
-            step=step,
-            values=values,
-            stream=stream,
-            segment=self.segment,
-            max_steps=total,
-            seen=self._seen,
-        )
+        kind = ChannelKind.TRAINER_STATE
+        return RawRow(self.name, kind, step, values, stream, self.segment, total, seen=self._seen)
 
 
 def _stamp(path: Path) -> _Stamp | None:
