@@ -29,30 +29,28 @@ MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score|entropy", re.IGNORECASE)
 
 
 def ends_of(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
-    """The beginning and the end, without the hole that a writer leaves at the head which continues after a truncation.
+    """The beginning and the end, without what hides the rows at the beginning.
 
-    Where the hole is longer than the window, the end stands for the beginning too.
+    That is the hole that a writer leaves which continues after a truncation (where it is longer than the window, the
+    end stands for the beginning too), and lines that are longer than the window and have others behind them.
     """
-    opened = open_regular(path, roots)
-    descriptor = plain(opened, FARTHEST)
-    if descriptor != opened:
-        os.close(opened)
+    opened = descriptor = open_regular(path, roots)
     try:
-        size = os.fstat(descriptor).st_size
-        head = os.pread(descriptor, WINDOW, 0).lstrip(b"\0")
-        tail = os.pread(descriptor, WINDOW, max(WINDOW, size - WINDOW)) if size > WINDOW else b""
-        return head or tail.lstrip(b"\0"), tail
+        descriptor = plain(opened, FARTHEST)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            file.seek(0)
+            head = file.read(WINDOW)
+            size = os.fstat(descriptor).st_size
+            tail = os.pread(descriptor, WINDOW, max(WINDOW, size - WINDOW)) if size > WINDOW else b""
+            if tail and b"\n" not in head:
+                file.seek(0)
+                while len(line := file.readline(FARTHEST)) > WINDOW and line.endswith(b"\n") and file.tell() < FARTHEST:
+                    pass
+                head = line + file.read(WINDOW) if 0 < len(line) <= WINDOW else head
+        return head.lstrip(b"\0") or tail.lstrip(b"\0"), tail
     finally:
-        os.close(descriptor)
-
-
-def behind_long_lines(path: Path, roots: Sequence[Path]) -> bytes:
-    """What stands behind the lines that are longer than the window and come first; empty where that is far away."""
-    with os.fdopen(open_regular(path, roots), "rb") as file:
-        while len(line := file.readline(FARTHEST)) > WINDOW:
-            if not line.endswith(b"\n") or file.tell() > FARTHEST:
-                return b""
-        return line + file.read(WINDOW)
+        for each in {opened, descriptor}:
+            os.close(each)
 
 
 def rewards_by_step(lines: Iterable[bytes]) -> bool:

@@ -22,7 +22,6 @@ from grpo_watch.sources.console.source import signs_of
 from grpo_watch.sources.discovery.row_files import (
     MAY_HOLD_ROWS,
     WINDOW,
-    behind_long_lines,
     ends_of,
     holds_document,
     in_pieces,
@@ -282,20 +281,6 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
     if name.endswith(".ipynb"):
         return _notebook(path, roots, named=named)
     head, tail = ends_of(path, roots)
-    found = _by_ends(path, roots, (head, tail), named=named)
-    if (
-        (found.what is None or found.problem)
-        and tail
-        and b"\n" not in head
-        and (rest := behind_long_lines(path, roots))
-    ):
-        again = _by_ends(path, roots, (rest, tail), named=named)
-        return again if again.what is not None else found
-    return found
-
-
-def _by_ends(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named: bool) -> SniffedFile:
-    name, (head, tail) = unpacked_name(path), ends
     if not tail and holds_piece(path, head):
         return SniffedFile(ChannelContent.ROW_PIECES)
     if name.endswith((*LINES, ".json")):
