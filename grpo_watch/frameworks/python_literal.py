@@ -11,13 +11,16 @@ import msgspec
 START = re.compile(rb"\{\s{0,4}['\"][A-Za-z_][^'\"\n{}]{0,200}['\"]: ?")
 CANDIDATES = 16
 """This many things that are no dictionary end the search in one piece of text (completions may be full of braces)."""
-KEY = re.compile(r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\s*:\s*")
-STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
-CALL = re.compile(r"[A-Za-z_][\w.]{0,40}\(\s*([-+\w.]{1,60})[^(){}]{0,100}\)")
-"""``np.float64(0.5)``, ``tensor(0.5, device='cuda:0')``."""
-ATOM = re.compile(r"[-+\w.]{1,60}")
-BRACKETS = re.compile(r"[\[({]|[\])}]|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-NEXT = re.compile(r"\s*([,}])")
+TOKEN = re.compile(
+    r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([\[\](){}:,])|([A-Za-z_][\w.]{0,40}\()|([^\s\[\](){}:,'\"]{1,60}))"
+)
+DEEPEST = 8
+OPENING = frozenset("[({ ")
+CALL = "call"
+CUT = ("...", "\u2026", "\xe2\x80\xa6")
+"""How somebody ends a row that was cut."""
+BROKEN = object()
+"""The value of what is no literal."""
 WORDS: dict[str, object] = {"None": None, "null": None, "True": True, "False": False, "true": True, "false": False}
 
 _decode_numbers = msgspec.json.Decoder(dict[str, float | None], strict=False).decode
@@ -70,38 +73,58 @@ def _as_json(data: bytes, start: int) -> FoundLiteral | None:
 
 
 def _parse(text: str, start: int) -> FoundLiteral | None:
-    """``{'key': value, …}`` with Python's strings, nan, inf, None and numpy's scalars; nested values give nothing."""
-    row: dict[str, Any] = {}
-    position = start + 1
-    while (key := KEY.match(text, position)) is not None:
-        position, value = _value(text, key.end())
-        row[_utf8(key[1] or key[2] or "")] = value
-        after = NEXT.match(text, position)
-        if after is None:
+    """A dictionary as Python prints it, with strings, nan, inf, None, numpy's scalars and what is nested."""
+    value, end = literal(text, start)
+    if isinstance(value, dict):
+        return FoundLiteral(start, end, {_utf8(key): inner for key, inner in value.items()})
+    return None if text.find("}", end) >= 0 else FoundLiteral(start, len(text), None)
+
+
+def literal(text: str, start: int) -> tuple[Any, int]:
+    """The value of a literal that begins at a bracket, and where it ends; ``BROKEN`` for what is none.
+
+    Calls around a number or an array (``np.float64(0.5)``, ``array([…])``) stand for what is in them.
+    """
+    stack: list[tuple[str, list[object]]] = []
+    position = start
+    while (token := TOKEN.match(text, position)) is not None:
+        position = token.end()
+        mark = token[3] or token[4]
+        if mark and mark[-1:] in OPENING:
+            if len(stack) >= DEEPEST:
+                break
+            stack.append((CALL if token[4] else mark, []))
+        elif not stack or (mark == ":" and stack[-1][0] != "{"):
             break
-        position = after.end()
-        if after[1] == "}":
-            return FoundLiteral(start, position, row)
-    closing = text[position : position + 8].lstrip(" .\xe2\x80\xa6")  # a row cut manually ends with ``, ...}``
-    if row and closing.startswith("}"):
-        return FoundLiteral(start, text.index("}", position) + 1, row)
-    return None if text.find("}", position) >= 0 else FoundLiteral(start, len(text), None)
+        elif mark and mark in ":,":
+            stack[-1][1].extend(mark if stack[-1][0] == "{" else ())
+        elif mark:
+            value = _closed(*stack.pop())
+            if value is BROKEN or not stack:
+                return value, position
+            stack[-1][1].append(value)
+        else:
+            quoted = token[1] if token[1] is not None else token[2]
+            stack[-1][1].append(quoted if quoted is not None else atom(token[5]))
+    return BROKEN, position
 
 
-def _value(text: str, position: int) -> tuple[int, object]:
-    """Where the value ends, and the value: float, string, None, bool; an empty tuple for anything nested."""
-    if (string := STRING.match(text, position)) is not None:
-        return string.end(), string[1] or string[2] or ""
-    if (found := CALL.match(text, position) or ATOM.match(text, position)) is not None:
-        word = found[1] if found.re is CALL else found[0]
-        return found.end(), atom(word)
-    depth = 0
-    for token in BRACKETS.finditer(text, position):
-        depth += token[0] in "[({"
-        depth -= token[0] in "])}"
-        if depth <= 0:
-            return token.end(), ()
-    return len(text), ()
+def _closed(kind: str, items: list[object]) -> object:
+    if kind == CALL:
+        return items[0] if items else BROKEN
+    if kind != "{":
+        return items
+    keys, colons, values, commas = (items[place::4] for place in range(4))
+    if len(keys) > len(values) and keys[-1] in CUT:
+        keys.pop()
+    parted = {*map(str, colons)} <= {":"} and {*map(str, commas)} <= {","}
+    if not parted or len(keys) != len(values) or not all(isinstance(key, (str, float)) for key in keys):
+        return BROKEN
+    return {_key(key): value for key, value in zip(keys, values, strict=True)}
+
+
+def _key(key: object) -> str:
+    return str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)
 
 
 def atom(word: str) -> object:

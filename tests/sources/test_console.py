@@ -15,10 +15,8 @@ import pytest
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.console import parser as console_parser
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.console.step_placement import training_bar
-from grpo_watch.sources.rows import document
 from tests.support.bundles import unpack
 
 ROW = "{'loss': '0.1', 'reward': '0.5', 'epoch': '0.0%d'}"
@@ -339,18 +337,6 @@ def test_each_dictionary_of_a_line_is_copied_once(text: str) -> None:
     data = CopiesCounted((text * 1_000).encode())
     assert sum(found.row is not None for found in dictionaries(data)) == 1_000
     assert data.copied <= 3 * len(data)
-
-
-def test_only_a_dictionary_itself_is_searched_for_those_within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[bytes] = []
-
-    def counted(data: bytes) -> dict[str, Any] | None:
-        searched.append(data)
-        return document.nested_row(data)
-
-    monkeypatch.setattr(console_parser, "nested_row", counted)
-    items_of(tmp_path, START + "x " + "{'a': {'b': 1}} " * 1_000 + "\n" + logged(1))
-    assert searched == [b"{'a': {'b': 1}}"] * 1_000
 
 
 def test_a_piece_of_megabytes_is_passed_over(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from grpo_watch.sources.console.markers import (
 from grpo_watch.sources.console.rows import ConsoleRows, PendingRow, TextTables
 from grpo_watch.sources.console.step_placement import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
-from grpo_watch.sources.rows.document import nested_row
 from grpo_watch.sources.rows.fields import scores_alone, step_before
 from grpo_watch.sources.rows.own_lines import begins_own_row
 from grpo_watch.sources.rows.own_rows import OwnRows
@@ -288,8 +287,8 @@ class ConsoleParser(ConsoleRows):
                 break
             row = {self._names.get(key, key): value for key, value in found.row.items()} if self._names else found.row
             values = row_numbers.numbers(row)
-            if () in row.values() and not row_numbers.is_printed_row(row, values):  # what is nested was not read
-                row = dict(row_numbers.flat(nested_row(data[found.start : found.end]) or row))
+            if not row_numbers.is_printed_row(row, values):  # its metrics may be nested
+                row = dict(row_numbers.flat(row))
                 values = row_numbers.numbers(row)
             if row_numbers.is_printed_row(row, values) or "train_runtime" in values:
                 named = self._step_before(data[behind : found.start])

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
+from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
@@ -152,17 +152,22 @@ ENOUGH = 20
 
 
 class LogSigns(NamedTuple):
-    """What reading a piece of a log gives: rows, whose they are, the first error that ends its job, bars."""
+    """What reading a piece of a log gives: rows, whose they are, the first error that ends its job, and whether more.
+
+    ``begun``: it shows settings, a beginning or an end as well; ``bars``: bars of training.
+    """
 
     rows: Sequence[RawRow] = ()
     framework: str = ""
     death: str = ""
+    begun: bool = False
     bars: bool = False
 
 
 def signs_of(text: bytes) -> LogSigns:
     """Read a piece of a log as a console."""
-    parser, rows, death, bars = ConsoleParser("", 0, SourceStats(), {}), list[RawRow](), "", False
+    parser, rows, death = ConsoleParser("", 0, SourceStats(), {}), list[RawRow](), ""
+    begun = bars = False
     pieces: Iterator[bytes | None] = chain(re.split(rb"[\r\n]+", text), (None,))
     for piece in pieces:
         for item in parser.feed(piece, None) if piece is not None else parser.flush(None):
@@ -170,7 +175,8 @@ def signs_of(text: bytes) -> LogSigns:
                 rows.append(item)
             elif isinstance(item, RunEvent) and item.kind in DEATHS:
                 death = death or item.text
+            begun = begun or isinstance(item, (RunConfig, RunEvent))
             bars = bars or isinstance(item, Progress)
         if len(rows) >= ENOUGH or (rows and parser.framework):
             break
-    return LogSigns(rows, parser.framework, death, bars)
+    return LogSigns(rows, parser.framework, death, begun, bars)

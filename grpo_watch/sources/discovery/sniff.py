@@ -349,7 +349,7 @@ def _console(head: bytes, tail: bytes, *, named: bool) -> SniffedFile:
         return SniffedFile(_text_rows(head), framework or (whose.name if whose is not None else None))
     both = head, tail
     mentioned = any(_mentions().search(part) for part in both)
-    begun = bool(signs.death) or any(WEAK.search(part) for part in both)
+    begun = signs.begun or any(WEAK.search(part) for part in both)
     died = refused(signs.death) or (signs.death and any(map(LABELLED.search, both)))
     listed = any(table.name == framework and table.traces.is_console for table in bases_last())
     if (mentioned and begun) or died or listed:

@@ -12,14 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import Any
 
 import xxhash
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.frameworks.python_literal import atom
+from grpo_watch.frameworks.python_literal import BROKEN, literal
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
 from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward
@@ -43,17 +42,10 @@ BRACKET = re.compile(r"[\[{]")
 NAME = re.compile(r"['\"]?([A-Za-z_][\w./@-]{0,80})['\"]?\s{0,8}[:=]\s{0,8}(?:[A-Za-z_][\w.]{0,40}\(\s?)?$")
 """A name before an array or a dictionary."""
 LONGEST_NAME = 120
-TOKEN = re.compile(
-    r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([\[\](){}:,])|([A-Za-z_][\w.]{0,40}\()|([^\s\[\](){}:,'\"]{1,60}))"
-)
-DEEPEST = 8
-OPENING = frozenset("[({ ")
 MOST_TRIED = 1_000
 """Brackets that begin nothing of use, after which no more are tried: a text of other things."""
 LEAST_NUMBERS = 3
 LEAST_CELLS = 3
-CALL = "call"
-BROKEN = object()
 
 
 class RewrittenSource(Source, ABC):
@@ -286,51 +278,3 @@ def _literals(text: str) -> Iterator[object]:
             yield value
     if named:
         yield named
-
-
-def literal(text: str, start: int) -> tuple[Any, int]:
-    """The value of a literal that begins at a bracket, and where it ends; ``BROKEN`` for what is none.
-
-    Calls around a number or an array (``np.float64(0.5)``, ``array([…])``) stand for what is in them.
-    """
-    stack: list[tuple[str, list[object]]] = []
-    position = start
-    while (token := TOKEN.match(text, position)) is not None:
-        position = token.end()
-        mark = token[3] or token[4]
-        if mark and mark[-1:] in OPENING:
-            if len(stack) >= DEEPEST:
-                break
-            stack.append((CALL if token[4] else mark, []))
-        elif not stack or (mark == ":" and stack[-1][0] != "{"):
-            break
-        elif mark and mark in "])}":
-            value = _closed(*stack.pop())
-            if value is BROKEN or not stack:
-                return value, position
-            stack[-1][1].append(value)
-        elif not mark:
-            quoted = token[1] if token[1] is not None else token[2]
-            stack[-1][1].append(quoted if quoted is not None else atom(token[5]))
-    return BROKEN, position
-
-
-def nested_row(data: bytes) -> dict[str, Any] | None:
-    """The dictionary that a text begins with, and those within it."""
-    value, _ = literal(data.decode("utf-8", "replace"), 0)
-    return value if isinstance(value, dict) else None
-
-
-def _closed(kind: str, items: list[object]) -> object:
-    if kind == CALL:
-        return items[0] if items else BROKEN
-    if kind != "{":
-        return items
-    keys, values = items[::2], items[1::2]
-    if len(keys) != len(values) or not all(isinstance(key, (str, float)) for key in keys):
-        return BROKEN
-    return {_key(key): value for key, value in zip(keys, values, strict=True)}
-
-
-def _key(key: object) -> str:
-    return str(int(key)) if isinstance(key, float) and key.is_integer() else str(key)
