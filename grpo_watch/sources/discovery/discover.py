@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from grpo_watch.descriptors import ADVICE, enough, lacking
 from grpo_watch.frameworks.framework_tables import bases_last
-from grpo_watch.sources.discovery import table_files
 from grpo_watch.sources.discovery.grouping import MEMBER, FoundPart, RunDraft, drafts, job_name, segments
 from grpo_watch.sources.discovery.look import Look, expand
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
 from grpo_watch.sources.discovery.table_files import per_arm, without_others
-from grpo_watch.sources.discovery.tracker_runs import DATABASES, LogFolders, channel_name, per_run
+from grpo_watch.sources.discovery.tracker_runs import LogFolders, per_run
 from grpo_watch.sources.discovery.unread import Leftovers
 from grpo_watch.sources.discovery.version_folders import VersionFolders
 from grpo_watch.sources.discovery.walk import Walk
 from grpo_watch.sources.files.reading import FixedRoot, real_path
 from grpo_watch.sources.files.rotated import RotatedNames
+from grpo_watch.sources.rows.layouts import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -267,10 +267,8 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
         ChannelContent.PROBE: "grpo-watch-probe-*.jsonl",
     }.get(part.what, "")
     name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
-    if part.what in DATABASES:
-        name = channel_name(name, part)
-    elif part.what in {ChannelContent.TABLE, ChannelContent.JSON_DOCUMENT, ChannelContent.ROW_PIECES}:
-        name = table_files.channel_name(name, part)
+    if part.job and part.what is not ChannelContent.CONSOLE:
+        name = f"{name}{MARK}{part.job}"
     return FoundChannel(name, part.what, part.path, segment, own_end or metrics_end, in_folder=not draft.lone)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from grpo_watch.sources.discovery.grouping import VERSION_FOLDER
 from grpo_watch.sources.discovery.row_files import WINDOW
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
+from grpo_watch.sources.files.reading import Stamp, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +29,7 @@ GROW = frozenset(
 )
 """… and what does so in any case; the others are split into runs by what they hold."""
 
-State: TypeAlias = "tuple[int, int, int] | None"
+State: TypeAlias = "Stamp | None"
 
 
 class Look:
@@ -74,11 +75,11 @@ class Look:
     def enter(self, folder: Path) -> None:
         """A folder is about to be listed."""
         self.watch(folder)
-        self._folders[folder] = _state(folder)
+        self._folders[folder] = stamp(folder)
 
     def note(self, path: Path, found: SniffedFile) -> None:
         """A file was recognised, or not."""
-        state = _state(path)
+        state = stamp(path)
         known = state is not None and (state[1] >= WINDOW or found.framework is not None)
         self._files[path] = (state, not found.problem and (found.what in GROW or (found.what in LOGS and known)))
 
@@ -93,8 +94,8 @@ class Look:
         self._cheap += 1
         return (
             all(expand(path) == found for path, found in self._places.items())
-            and all(_state(folder) == state for folder, state in self._folders.items())
-            and all(_is_as(_state(path), *known) for path, known in self._files.items())
+            and all(stamp(folder) == state for folder, state in self._folders.items())
+            and all(_is_as(stamp(path), *known) for path, known in self._files.items())
         )
 
 
@@ -120,11 +121,3 @@ def _is_as(now: State, before: State, grows: bool) -> bool:  # noqa: FBT001
     if now == before:
         return True
     return grows and now is not None and before is not None and now[0] == before[0] and now[1] >= before[1]
-
-
-def _state(path: Path) -> State:
-    try:
-        info = path.stat()
-    except OSError:
-        return None
-    return (info.st_ino, info.st_size, info.st_mtime_ns)

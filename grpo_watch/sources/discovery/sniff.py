@@ -28,6 +28,7 @@ from grpo_watch.sources.discovery.row_files import (
     rewards_by_step,
     unpacked_name,
 )
+from grpo_watch.sources.files.reading import Stamp
 from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.layouts import is_number
@@ -118,7 +119,7 @@ class Sniffer:
     """Recognises files and remembers the answers, so that asking every few seconds costs one ``stat`` per file."""
 
     def __init__(self) -> None:
-        self._answers: dict[str, tuple[tuple[int, int, int], SniffedFile]] = {}
+        self._answers: dict[str, tuple[Stamp, SniffedFile]] = {}
         self._asked: set[str] = set()
 
     def sniff_alone(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
@@ -166,7 +167,7 @@ class Sniffer:
         self._asked = set()
 
 
-def _is_settled(held: tuple[tuple[int, int, int], SniffedFile], state: tuple[int, int, int]) -> bool:
+def _is_settled(held: tuple[Stamp, SniffedFile], state: Stamp) -> bool:
     """Nothing more to learn: recognised, only grew, and its beginning (which names the framework) is known."""
     before, answer = held
     return (
@@ -174,7 +175,7 @@ def _is_settled(held: tuple[tuple[int, int, int], SniffedFile], state: tuple[int
     )
 
 
-def _only_grew(before: tuple[int, int, int], after: tuple[int, int, int]) -> bool:
+def _only_grew(before: Stamp, after: Stamp) -> bool:
     """The file only grew, so its kind is unchanged even if the telling lines left the window."""
     return before[0] == after[0] and before[1] <= after[1]
 

@@ -13,9 +13,9 @@ from grpo_watch.frameworks.row_numbers import STEPS
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import real_path
-from grpo_watch.sources.rows.document import MARK, parts_in, whole_text
+from grpo_watch.sources.rows.document import parts_in, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, TableParser
-from grpo_watch.sources.rows.layouts import runs_of
+from grpo_watch.sources.rows.layouts import MARK, runs_of
 from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
 from grpo_watch.sources.rows.tables import LOOKED_AT, arms_of, grid, keys_of, row_of
 
@@ -151,11 +151,6 @@ def _pieces(part: FoundPart, roots: Sequence[Path]) -> list[tuple[str, str]]:
         names = {run: {key for row in rows for key in row} - {"step"} for run, rows in pieces.items() if rows}
         return [(run, keys.pop() if len(keys) == 1 else str(part.path)) for run, keys in names.items()]
     return []
-
-
-def channel_name(relative: str, part: FoundPart) -> str:
-    """The name of a run's channel: the file's and the run's."""
-    return f"{relative}{MARK}{part.job}" if part.job else relative
 
 
 def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.reading import Stamp, open_regular, stamp
 from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.swanlab import SwanlabSource
 from grpo_watch.sources.trackers.tracker_files import reader
@@ -22,8 +23,6 @@ from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 
 LOOKED_AT = 1 << 20
 """Bytes at the beginning and at the end of a log in which a row of its history is looked for."""
-MARK = "#"
-"""Between a database and a run's name, in the name of its channel."""
 RUN = re.compile(r"\.(?:db|sqlite)#(.+)", re.DOTALL)
 DATABASES = frozenset({ChannelContent.TRACKIO, ChannelContent.MLFLOW})
 """Files that hold several runs."""
@@ -44,7 +43,7 @@ class LogFolders:
     """Remembers what the logs hold, so that asking again costs one ``stat`` per log."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, int], LogSpan | None]] = {}
+        self._known: dict[Path, tuple[Stamp, LogSpan | None]] = {}
 
     def runs(self, draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
         """The draft itself, or a draft per id of the tracker's if two ids were written at the same time.
@@ -64,16 +63,12 @@ class LogFolders:
         return list(_per_id(draft, logs))
 
     def _span(self, part: FoundPart, roots: Sequence[Path]) -> LogSpan | None:
-        path, tracker = part.path, BLOCK_LOGS[part.what]
-        try:
-            info = path.stat()
-            state = (info.st_size, info.st_mtime_ns)
-            held = self._known.get(path)
-            if held is None or held[0] != state:
-                held = self._known[path] = (state, span_of(path, tracker, roots))
-        except (OSError, SourceError):
-            return None
-        return held[1]
+        path, state = part.path, stamp(part.path)
+        held = self._known.get(path)
+        if state is not None and (held is None or held[0] != state):
+            with suppress(OSError, SourceError):
+                held = self._known[path] = (state, span_of(path, BLOCK_LOGS[part.what], roots))
+        return held[1] if held is not None else None
 
 
 def span_of(path: Path, tracker: type[BlockLog], roots: Sequence[Path]) -> LogSpan | None:
@@ -142,11 +137,6 @@ def per_run(draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
 def _runs(part: FoundPart, roots: Sequence[Path]) -> list[LoggedRun]:
     tracker = reader(part.what.value)
     return tracker.runs(part.path, roots) if tracker is not None else []
-
-
-def channel_name(relative: str, part: FoundPart) -> str:
-    """The name of a run's channel: the file's and the run's."""
-    return f"{relative}{MARK}{part.job}"
 
 
 def run_name(channel: str) -> str:

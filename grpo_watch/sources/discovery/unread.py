@@ -20,6 +20,7 @@ from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.sniff import CONSOLE_NAME
 from grpo_watch.sources.discovery.walk import WalkedFolder
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
+from grpo_watch.sources.files.reading import Stamp, stamp
 from grpo_watch.sources.rows.document import YAML
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.jsonl import JsonlSource, decode
@@ -213,8 +214,8 @@ class Leftovers:
     """
 
     def __init__(self) -> None:
-        self._held: dict[Path, tuple[tuple[int, int, int], str]] = {}
-        self._seen: dict[Path, tuple[tuple[int, int, int], str]] = {}
+        self._held: dict[Path, tuple[Stamp, str]] = {}
+        self._seen: dict[Path, tuple[Stamp, str]] = {}
 
     def reports(self, folder: WalkedFolder, roots: Sequence[Path]) -> list[str]:
         """One line per file that looks like a log, five at most, by name; it shows only names and numbers."""
@@ -226,10 +227,10 @@ class Leftovers:
         self._held, self._seen = self._seen, {}
 
     def _look(self, path: Path, roots: Sequence[Path]) -> str:
-        held = self._held.get(path)
+        held, state = self._held.get(path), stamp(path)
+        if state is None:
+            return ""
         try:
-            info = path.stat()
-            state = (info.st_ino, info.st_size, info.st_mtime_ns)
             grew = held is not None and held[0][0] == state[0] and held[0][1] <= state[1]
             if held is None or not grew or (held[0] != state and not held[1]):
                 held = (state, unread_row(path, roots))

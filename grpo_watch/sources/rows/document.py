@@ -21,14 +21,13 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import BROKEN, literal
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
-from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward
+from grpo_watch.sources.files.reading import Stamp, stamp
+from grpo_watch.sources.rows.layouts import MARK, METRIC_NAMES, Rows, is_number, parts_of, shows_reward
 from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
 from grpo_watch.sources.settings.config_files import plain_yaml
 
 LARGEST = 64 << 20
 """Bytes of the largest file that is read as a whole; pictures make some notebooks tens of megabytes large."""
-MARK = "#"
-"""What stands between the file and the run's name in the name of a channel."""
 NESTED = re.compile(rb'":\s*\[\s*\{')
 YAML = (".yaml", ".yml")
 DOCUMENTS = re.compile(r"^---\s*$", re.MULTILINE)
@@ -63,7 +62,7 @@ class RewrittenSource(Source, ABC):
         state: Mapping[str, Scalar] = cursor.state if cursor is not None else {}
         self._given, self._ended = (cursor.position if cursor is not None else 0), row_numbers.whole(state.get("ended"))
         self._first = state.get("row")
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: Stamp | None = None
         self._said: set[str] = set()
 
     @abstractmethod
@@ -105,20 +104,17 @@ class RewrittenSource(Source, ABC):
 
     def _text(self) -> str | None:
         """The file's text if it was written since the last look."""
+        if (written := stamp(self._path)) in {None, self._stamp}:
+            return None
         try:
-            info = self._path.stat()
-            stamp = (info.st_ino, info.st_size, info.st_mtime_ns)
-            text = None if stamp == self._stamp else whole_text(self._path, self._roots)
-        except FileNotFoundError:
-            return None
+            text = whole_text(self._path, self._roots)
         except (SourceError, OSError) as error:
-            self.stats.problem = str(error)
+            self.stats.problem = "" if isinstance(error, FileNotFoundError) else str(error)
             return None
-        if text is None and stamp != self._stamp:
-            self.stats.problem = f"{self._path}: larger than {LARGEST >> 20} MiB, too large to be read as a whole"
-        elif text is not None:
-            self.stats.bytes, self.stats.problem = self.stats.bytes + len(text), ""
-        self._stamp = stamp
+        self._stamp = written
+        self.stats.bytes += len(text or "")
+        large = f"{self._path}: larger than {LARGEST >> 20} MiB, too large to be read as a whole"
+        self.stats.problem = "" if text is not None else large
         return text
 
 

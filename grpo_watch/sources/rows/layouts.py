@@ -38,6 +38,8 @@ STEP_NAME = re.compile(r"^(?:(?:global_?|train(?:ing)?_?)?step|iter|iteration|ep
 EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval|val|test|dev|evaluation|validation)(?![a-z])", re.IGNORECASE)
 """Names of parts that hold no training."""
 MOST_RUNS = 64
+MARK = "#"
+"""What stands between the file and the run's name in the name of a channel."""
 RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
 METRIC_NAMES = ("name", "metric", "key", "tag", "variable", "metric_name", "metricName", "series", "field", "label")
 NUMBERS = ("value", "val", "metric_value", "metricValue", "scalar", "y")

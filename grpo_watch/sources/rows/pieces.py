@@ -13,9 +13,10 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess, names_updates
 from grpo_watch.sources.base import Source, SourceStats
-from grpo_watch.sources.rows.document import MARK, YAML, whole_text
+from grpo_watch.sources.files.reading import Stamp, stamp
+from grpo_watch.sources.rows.document import YAML, whole_text
 from grpo_watch.sources.rows.fields import fields_of
-from grpo_watch.sources.rows.layouts import Rows, joined, step_key, triples
+from grpo_watch.sources.rows.layouts import MARK, Rows, joined, step_key, triples
 from grpo_watch.sources.rows.tables import arms_of, grid, named_columns
 from grpo_watch.sources.settings.config_files import plain_yaml
 
@@ -132,7 +133,7 @@ class PiecesSource(Source):
         self.name, self.segment, self.stats = name, segment, SourceStats()
         self._folder, self._roots, self._run = path, tuple(roots), name.partition(MARK)[2]
         self._given = cursor.position if cursor is not None else -1
-        self._read: dict[Path, tuple[tuple[int, int], Rows]] = {}
+        self._read: dict[Path, tuple[Stamp, Rows]] = {}
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the rows of steps that are complete."""
@@ -153,14 +154,13 @@ class PiecesSource(Source):
     def _look(self) -> None:
         try:
             for path in self._files():
-                info = path.stat()
-                stamp = info.st_size, info.st_mtime_ns
-                if path not in self._read or self._read[path][0] != stamp:
+                written = stamp(path)
+                if written is not None and (path not in self._read or self._read[path][0] != written):
                     text = whole_text(path, self._roots, LARGEST)
                     found = pieces_in(path, text) if text is not None else {}
                     rows = found.get(self._run) if self._run else next(iter(found.values()), None)
-                    self._read[path] = stamp, rows or []
-                    self.stats.bytes += info.st_size
+                    self._read[path] = written, rows or []
+                    self.stats.bytes += len(text or "")
         except (SourceError, OSError) as error:  # one that is gone or can't be read: the others at the next look
             self.stats.problem = str(error)
 

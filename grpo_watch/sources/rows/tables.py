@@ -18,7 +18,7 @@ from grpo_watch.frameworks.row_numbers import STEPS, number
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.jsonl import LineSource
-from grpo_watch.sources.rows.layouts import step_key
+from grpo_watch.sources.rows.layouts import MARK, step_key
 
 NAMES: Mapping[str, str] = {"Step": "step", "Training Loss": "loss", "Validation Loss": "eval_loss", "Epoch": "epoch"}
 """Headers of transformers' notebook table and the keys that its logs call them."""
@@ -171,8 +171,6 @@ def _is_decimal(cell: str) -> bool:
 
 WALL_TIME = "Wall time"
 """A column of TensorBoard's export that is no metric."""
-MARK = "#"
-"""Parts the name of a table and the run in it, in a channel's name."""
 NOT_OF_ARM = frozenset({"_runtime", "_timestamp", "Relative Time (Process)", "Relative Time (Wall)"})
 RULER = frozenset("-|: ")
 """What the line under the header of a Markdown table is made of; people paste a notebook's table like that."""

@@ -9,17 +9,15 @@ import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar, Setting
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.reading import Stamp, open_regular, stamp
 from grpo_watch.sources.files.throttle import TurnBudget
 
-_Stamp: TypeAlias = tuple[int, int, int]
-"""Inode, size and time of the last write."""
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 NAME = "trainer_state.json"
 HELD_ROWS, HELD_BYTES = 2_000, 4 << 20
@@ -153,7 +151,7 @@ class TrainerStateSource(Source):
         self._train = row_numbers.whole(state.get("train")) or 0
         self._eval = row_numbers.whole(state.get("eval")) or 0
         self._settings = str(state.get("settings") or "")
-        self._read: dict[str, _Stamp] = {}
+        self._read: dict[str, Stamp] = {}
         self._refused = set[str]()
         self._budget = TurnBudget()
         self._going: Generator[Item | None, None, None] | None = None
@@ -213,16 +211,16 @@ class TrainerStateSource(Source):
             return []
         return [*(self._path / name / NAME for _, name in sorted(found)), self._path / NAME]
 
-    def _next_file(self) -> tuple[Path, _Stamp] | None:
+    def _next_file(self) -> tuple[Path, Stamp] | None:
         for path in self._files():
-            stamp = _stamp(path)
-            if stamp is not None and self._read.get(path.as_posix()) != stamp:
-                return path, stamp
+            written = stamp(path)
+            if written is not None and self._read.get(path.as_posix()) != written:
+                return path, written
         return None
 
-    def _items(self, path: Path, stamp: _Stamp) -> Generator[Item | None, None, None]:
+    def _items(self, path: Path, written: Stamp) -> Generator[Item | None, None, None]:
         """The settings and rows of one file; None after what gives nothing, so that the turn may end."""
-        self._read[path.as_posix()] = stamp
+        self._read[path.as_posix()] = written
         try:
             descriptor = open_regular(path, self._roots)
         except (SourceError, OSError) as error:
@@ -292,11 +290,3 @@ class TrainerStateSource(Source):
         self.stats.records += 1
         kind = ChannelKind.TRAINER_STATE
         return RawRow(self.name, kind, step, values, stream, self.segment, total, seen=self._seen)
-
-
-def _stamp(path: Path) -> _Stamp | None:
-    try:
-        info = path.stat()
-    except OSError:
-        return None
-    return info.st_ino, info.st_size, info.st_mtime_ns
