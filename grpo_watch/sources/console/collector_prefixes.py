@@ -93,7 +93,6 @@ class Envelope:
         return self._pieces(rest)
 
     def _entry(self, entry: dict[str, Any], data: bytes) -> Sequence[bytes]:
-        """A line of ``journalctl -o json``."""
         if "__REALTIME_TIMESTAMP" not in entry or "MESSAGE" not in entry:
             return (data,)
         if (text := _message(entry["MESSAGE"])) is not None:
@@ -110,7 +109,6 @@ class Envelope:
         return [self._bare(piece) for piece in ENDS.split(text) if piece]
 
     def _bare(self, data: bytes) -> bytes:
-        """One piece without time stamps, colours and Ray's marks."""
         for pattern in (DOCKER, JOURNAL, SYSLOG):
             if (found := pattern.match(data)) is not None:
                 data = data[found.end() :]

@@ -108,7 +108,6 @@ class ConsoleParser(ConsoleRows):
         self.reported.clear()
 
     def _settle(self) -> None:
-        """Whether anything is held back now."""
         waits = self._held or self._fragment or self._errors.open
         waits = waits or (self._tables is not None and self._tables.open)
         self.idle = not (waits or self._lines.held or self._envelope.open or self._printing or self._sizes.open)
@@ -134,7 +133,6 @@ class ConsoleParser(ConsoleRows):
             self._text(data)
 
     def _completions(self, data: bytes, tables: TextTables) -> None:
-        """A line of a table of completions."""
         if tables.open:
             summary = tables.feed(data, self.stats, self._seen)
             self._out += [summary] if summary is not None else []
@@ -146,7 +144,6 @@ class ConsoleParser(ConsoleRows):
         return self._config.open or self._arguments.open
 
     def _configured(self, data: bytes) -> bool:
-        """Whether the piece is a part of a configuration that the job prints."""
         if data[:1] != b"{" and data[-1:] != b"(" and not self._printing:
             return False
         if self._arguments.open or self._arguments.begins(data):
@@ -163,7 +160,6 @@ class ConsoleParser(ConsoleRows):
         return own
 
     def _argued(self, data: bytes) -> bool:
-        """Whether the piece is a part of the arguments that the job prints."""
         self._save()
         own, text = self._arguments.feed(data)
         if text is not None and (found := arguments(text, PRINTED)).settings:
@@ -201,7 +197,6 @@ class ConsoleParser(ConsoleRows):
         return not self._errors.inside
 
     def _of_own_loop(self, data: bytes) -> bool:
-        """Whether the piece completes rows that an own loop prints."""
         return (
             self._may_be_own
             and self._own.wants(data)
@@ -229,7 +224,6 @@ class ConsoleParser(ConsoleRows):
             self._line(line)
 
     def _line(self, line: MetricLine) -> None:
-        """A complete row of a framework's own reader."""
         if line.lost:
             self.stats.skip(Skip.TRUNCATED, f"step {line.step}: the row breaks off inside a value, which is not read")
         held = PendingRow(dict(line.values), line.stream, self._seen, line.max_steps, line.resolution)

@@ -86,7 +86,6 @@ class ConsoleRows:
             self._place(step)
 
     def _named(self, step: int, held: PendingRow) -> None:
-        """A row that names its step itself."""
         self._release()
         self.steps.wiped = False
         self.steps.slots.clear()
@@ -178,7 +177,6 @@ class ConsoleRows:
         self._hint(found)
 
     def _hint(self, found: ConsoleMarkers) -> None:
-        """What concerns the run as a whole."""
         self._add(found.sizes)
         if found.total is not None:
             settings = {"steps_printed": Setting(found.total, PRINTED)}
@@ -198,11 +196,9 @@ class ConsoleRows:
             self._event(EventKind.STARTED, step=found.resumed)
 
     def _sized(self, data: bytes) -> None:
-        """One more line behind the beginning of a print of sizes."""
         self._add(self._sizes.feed(data))
 
     def _add(self, settings: Mapping[str, Setting] | None) -> None:
-        """Give out what the trainer printed, if anything."""
         if settings is not None:
             self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_ARGUMENTS))
 
@@ -214,7 +210,6 @@ class ConsoleRows:
             self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
 
     def _name_framework(self, framework: str, version: str | None = None) -> None:
-        """Name the framework once."""
         if framework and not self.framework:
             self.framework = framework
             self._out.append(RunConfig(framework, version, {}, self.name, self.segment))

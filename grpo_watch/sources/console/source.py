@@ -135,7 +135,6 @@ class ConsoleSource(TailSource):
         self._clean = self._parser.idle
 
     def _count(self) -> None:
-        """One more item is given, or passed over."""
         self._again = max(0, self._again - 1)
         if not self._leaving:
             self._mark.given += 1

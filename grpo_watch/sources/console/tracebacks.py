@@ -239,7 +239,6 @@ class Tracebacks:
         return None
 
     def _reported(self, data: bytes) -> Sign | None:
-        """A line of torchrun's block about the root cause."""
         if ROOT_CAUSE in data:
             self._block, self._root_rank = BLOCK_LINES, "?"
             return None
@@ -254,7 +253,6 @@ class Tracebacks:
         return None
 
     def _failed(self, rank: str, code: int) -> Sign | None:
-        """What torchrun says of the process that failed first."""
         root = f" ({ROOT_SAYS}: rank {rank}, exit code {code})"
         if code == ABORTED and self._watchdog:
             return Sign(EventKind.TRACEBACK, self._watchdog[: LONGEST_TEXT - len(root)] + root)

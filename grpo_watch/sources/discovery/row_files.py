@@ -83,7 +83,6 @@ def in_pieces(head: bytes) -> bool:
 
 
 def _single_numbers(lines: Sequence[bytes]) -> bool:
-    """Whether each line holds one number, its name and its step."""
     rows = [decode(line) for line in lines[:3]]
     singles = [single_number(row) if row is not None else None for row in rows]
     return len(singles) > 1 and all(one is not None and any(map(guess, one)) for one in singles)

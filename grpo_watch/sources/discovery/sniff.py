@@ -313,7 +313,6 @@ def _is_log(name: str, head: bytes) -> bool:
 
 
 def _notebook(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
-    """A notebook whose saved outputs hold a run."""
     from grpo_watch.sources.console.notebook import holds_run  # noqa: PLC0415  the same
 
     text = whole_text(path, roots)
@@ -374,6 +373,5 @@ def _framework(text: bytes) -> str | None:
 
 @cache
 def _mentions() -> re.Pattern[bytes]:
-    """A word that names a trainer."""
     words = [table.traces.mention for table in bases_last() if table.traces.mention]
     return re.compile("|".join(["grpo", *words]).encode(), re.IGNORECASE)

@@ -79,7 +79,6 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _missing(path: Path, files: Sequence[Path]) -> str:
-    """What the files lack to be a run."""
     parts = {part for file in files for part in file.parts[-4:]}
     if "wandb" in {path.name, *parts} or any(map(IN_WANDB.fullmatch, parts)):
         return "of wandb's run the log itself (run-….wandb) and files/output.log are missing"
@@ -151,7 +150,6 @@ def _proposed(path: Path) -> str:
 
 
 def _reads(path: Path, columns: Mapping[str, str]) -> bool:
-    """Whether rows are read with these columns."""
     source: Source
     if path.suffix == ".jsonl":
         source = JsonlSource(path.name, path, [path.parent], columns=columns)

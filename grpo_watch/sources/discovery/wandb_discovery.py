@@ -153,7 +153,6 @@ def _first(run: FoundRun) -> RemotePlace:
 
 
 def _renamed(run: FoundRun, taken: set[str]) -> FoundRun:
-    """The run under a name that no local one has."""
     if run.name not in taken:
         return run
     return replace(run, name=run.remote)

@@ -227,7 +227,6 @@ class Unpacker:
         self._pass_over()
 
     def _pass_over(self) -> None:
-        """The rest of the file is not unpacked."""
         self._taken = os.fstat(self._packed).st_size
         self._last = before(self._packed, self._taken)
         self._let_go()

@@ -96,7 +96,6 @@ class GrowingFile:
         return data
 
     def _replaced(self) -> bool:
-        """Whether the name leads to another file than the one that is open."""
         named, opened = self.path.stat(), os.fstat(self._descriptor or 0)
         return (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
 

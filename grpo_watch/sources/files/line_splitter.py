@@ -107,7 +107,6 @@ class LineSplitter:
         self._hold_back()
 
     def _hold_back(self) -> None:
-        """Keep what is after the last complete line."""
         self._pass(self._cut)
         if self._buffer[:1] == b"\0" and self._mark is None:
             self._drop_hole()
@@ -144,7 +143,6 @@ class LineSplitter:
         return known
 
     def _pass(self, count: int) -> None:
-        """Let go of so many bytes of the buffer."""
         self._passed = (self._passed + self._buffer[max(0, count - BEFORE) : count])[-BEFORE:]
         self._buffer, self._cut = self._buffer[count:], 0
 

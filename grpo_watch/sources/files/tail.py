@@ -76,7 +76,6 @@ class Tail:
         self._begin()
 
     def _begin(self, position: int = 0, passed: bytes = b"") -> None:
-        """Read from this position of the file that is open."""
         self._head = b""
         self._last = passed
         self._split = LineSplitter(self.generation, self.max_line, bars=self._bars, offset=position, passed=passed)
@@ -103,7 +102,6 @@ class Tail:
                 return
 
     def _lines(self) -> Generator[SplitLine, None, None]:
-        """The lines that were completed since the last call, as far as the budget goes."""
         try:
             if self._descriptor is None and not self._open():
                 return
@@ -183,14 +181,12 @@ class Tail:
         return self._take(other, position)
 
     def _drop(self, descriptor: int) -> None:
-        """Close what was opened and is not read."""
         os.close(descriptor)
         if self._opened is not None and self._opened.memory == descriptor:
             self._opened.close()
             self._opened = None
 
     def _take(self, descriptor: int, position: int = 0, *, restarted: bool = False) -> bool:
-        """Read this file from now on."""
         try:
             info, head = os.fstat(descriptor), os.pread(descriptor, HEAD, 0)
             passed = before(descriptor, position)
@@ -324,7 +320,6 @@ class Tail:
         return size >= offset and head.startswith(self._head) and before(self._file, offset) == self._last
 
     def _drain(self) -> Iterator[SplitLine]:
-        """Give out complete lines until nothing more can be read."""
         while True:
             yield from self._split.lines()
             offset = self._split.offset

@@ -182,7 +182,6 @@ def holds_rows(text: str, name: str) -> bool:
 
 
 def _documents(text: str, suffix: str) -> Iterator[object]:
-    """What the text may hold, likelier notations first."""
     begin = text.lstrip("\ufeff \t\r\n")[:1]
     if begin and begin in "[{":
         yield from _json(text.strip("\ufeff \t\r\n"))

@@ -216,7 +216,6 @@ def bare_line(line: str) -> tuple[int, str]:
 
 
 def _behind(pattern: re.Pattern[str], text: str) -> str:
-    """The text without what it begins with."""
     return text[found.end() :] if (found := pattern.match(text)) is not None else text
 
 
@@ -228,7 +227,6 @@ def _undecorated(text: str) -> str:
 
 
 def _is_field(text: str, found: re.Match[str]) -> bool:
-    """Whether a number stands behind what looks like a module's name."""
     return re.match(NUMBER, text[found.end() :]) is not None and found[0].rstrip().endswith((":", "="))
 
 

@@ -234,7 +234,6 @@ def _is_mapping(value: object) -> bool:
 
 
 def _name(part: Mapping[str, Any]) -> str | None:
-    """The name of the metric that a mapping is about."""
     return next((part[key] for key in METRIC_NAMES if isinstance(part.get(key), str)), None)
 
 

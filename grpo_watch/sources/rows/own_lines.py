@@ -214,7 +214,6 @@ class OwnLines:
         return (*rows, *self._close()) if self._last == self._end else rows
 
     def _collect(self, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
-        """Fields of a row that stands on several lines."""
         known = [one for one in fields if one.name not in self._noisy and _may_count(one)]
         if not known:
             return ()
