@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,11 @@ from grpo_watch.frameworks.row_numbers import flat, place, stream
 from grpo_watch.sources.files.decompress import SUFFIXES, plain
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.document import LARGEST_TEXT, holds_rows, whole_text
-from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.layouts import single_number
 
 WINDOW = 256 * 1024
 FARTHEST = 64 * WINDOW
 """Bytes behind which no more is looked for where a file begins with lines that are longer than the window."""
-LOOKED_AT = 20
 FEWEST = 4
 """Lines with rising steps; of single completions several lines have one step."""
 
@@ -53,39 +50,23 @@ def ends_of(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
             os.close(each)
 
 
-def rewards_by_step(lines: Iterable[bytes]) -> bool:
-    """Whether enough lines name a step and a reward (by its words), and every step is higher than the one before."""
-    steps = [step for line in lines if (step := _step_of_reward(line)) is not None]
+def rewards_by_step(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether enough rows name a step and a reward (by its words), and every step is higher than the one before."""
+    rewarded = [row for row in rows if any(guess(key) == "reward_mean" for key in flat(row))]
+    steps = [step for row in rewarded if (step := place(row).step) is not None]
     return len(steps) >= FEWEST and all(earlier < later for earlier, later in pairwise(steps))
 
 
-def _step_of_reward(line: bytes) -> int | None:
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(row, dict) or not any(guess(key) == "reward_mean" for key in flat(row)):
-        return None
-    return place(row).step
-
-
-def in_pieces(head: bytes) -> bool:
-    """Whether the rows of a step stand on several lines of JSON: one number on each, or some of its metrics."""
-    lines = head.splitlines()[:LOOKED_AT]
-    if _single_numbers(lines):
+def in_pieces(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the rows of a step stand on several lines: one number by name on each, or some of its metrics."""
+    singles = [single_number(row) for row in rows[:3]]
+    if len(singles) > 1 and all(one is not None and any(map(guess, one)) for one in singles):
         return True
-    rows = [flat(row) for line in lines if (row := decode(line)) is not None]
-    pairs = [(first, second) for first, second in pairwise(rows) if place(first).step == place(second).step]
+    pairs = [(one, two) for one, two in pairwise(map(flat, rows)) if place(one).step == place(two).step]
     metrics = [({key for key in one if guess(key)}, {key for key in two if guess(key)}) for one, two in pairs]
     if len(pairs) < FEWEST - 2 or any(not (one and two) or one & two for one, two in metrics):
         return False
     return all(stream(row) is None and place(row).step is not None for pair in pairs for row in pair)
-
-
-def _single_numbers(lines: Sequence[bytes]) -> bool:
-    rows = [decode(line) for line in lines[:3]]
-    singles = [single_number(row) if row is not None else None for row in rows]
-    return len(singles) > 1 and all(one is not None and any(map(guess, one)) for one in singles)
 
 
 def holds_document(path: Path, roots: Sequence[Path], head: bytes) -> bool:

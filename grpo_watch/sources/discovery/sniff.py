@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpo_watch.descriptors import lacking
 from grpo_watch.detectors.shared.refusals import refused
@@ -31,6 +30,7 @@ from grpo_watch.sources.discovery.row_files import (
 from grpo_watch.sources.files.reading import Stamp
 from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
+from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.own_rows import PrintedColumns
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
@@ -38,7 +38,7 @@ from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -91,6 +91,8 @@ BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
 MARKED_UP = (".md", ".toml", ".ini", ".xml")  # more often documents or settings than logs
 ABOUT = ("readme", "model_card", "contributing", "changelog")
 LEAST_ROWS = 3
+LOOKED_AT = 20
+"""Lines of JSON that are looked at."""
 LINES = (".jsonl", ".ndjson")
 MAY_HOLD = (*LINES, ".json", ".ipynb", *MARKED_UP, *YAML, *TABLES, *HTML)
 CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
@@ -212,14 +214,16 @@ def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
     dumped, whose = holds_dump(path, head)
     if dumped:
         return SniffedFile(ChannelContent.COMPLETION_DUMPS, whose)
-    if (whose := _in_pieces(name, head)) is not None or in_pieces(head):
+    lines = head.splitlines()[:LOOKED_AT]
+    rows = [row for line in lines if (row := decode(line)) is not None]
+    if (whose := _in_pieces(name, head)) is not None or in_pieces(rows):
         return SniffedFile(ChannelContent.JSONL_PIECES, whose)
     by_name = next((table.name for table in bases_last() if table.traces.metrics_file == name), None)
     framework = by_name or _framework(head)
-    for line in head.splitlines()[:20]:
+    for line in lines:
         if (what := _line(line)) is not None:
             return SniffedFile(what, framework)
-    if rewards_by_step(head.splitlines()[:20]):
+    if rewards_by_step(rows):
         return SniffedFile(ChannelContent.JSONL, framework)
     if by_name is not None or name == COMPLETIONS or named:
         what = ChannelContent.COMPLETIONS_JSONL if name == COMPLETIONS else ChannelContent.JSONL
@@ -242,13 +246,10 @@ def _line(line: bytes) -> ChannelContent | None:
     """Metrics, completions or neither; a line longer than the window is judged by the keys that can be seen."""
     columns = table_columns()
     completion_keys = tuple(map(frozenset, (columns.step, columns.prompt, columns.completion)))
-    try:
-        row: Any = json.loads(line)
-    except (ValueError, RecursionError):
+    row: Mapping[str, object] | None = decode(line)
+    if row is None:
         seen = {key.decode() for key in re.findall(rb'"([a-z_]{1,20})": ?[\["\d]', line)} if line[:1] == b"{" else set()
         return ChannelContent.COMPLETIONS_JSONL if all(seen & keys for keys in completion_keys[:2]) else None
-    if not isinstance(row, dict):
-        return None
     if all(row.keys() & keys for keys in completion_keys):
         return ChannelContent.COMPLETIONS_JSONL
     row, wrapped = unwrapped(row)

@@ -17,16 +17,8 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import OF_LEARNING, guess, names_training
 
 STEP_NAMES = (
-    "step",
-    "global_step",
-    "training_step",
-    "training_iteration",
-    "train_step",
-    "optimizer_step",
-    "steps",
-    "iteration",
-    "iter",
-    "update",
+    *("step", "global_step", "training_step", "training_iteration", "train_step", "optimizer_step", "steps"),
+    *("iteration", "iter", "update"),
 )
 STEP_ENDINGS = ("/global_step", "/step", "/iteration", "_step/value")
 """wandb's ``_step`` counts calls of its logger, and comes after them."""

@@ -22,22 +22,8 @@ CONSISTENT = 3
 MOST_HELD = 64
 MOST_KEYS = 256
 WORDS = (
-    *(b"rew", b"return", b"score", b"loss", b"kl", b"step", b"entrop", b"grad", b"lr", b"learn", b"clip", b"trunc"),
-    *(
-        b"len",
-        b"iter",
-        b"epoch",
-        b"updat",
-        b"batch",
-        b"episode",
-        b"round",
-        b"rollout",
-        b"accura",
-        b"correct",
-        b"adv",
-        b"std",
-    ),
-    *(b"zero", b"frac", b"ratio:", b"ratio=", b"\xef\xbc"),
+    *b"rew return score loss kl step entrop grad lr learn clip trunc len iter epoch updat batch episode".split(),
+    *b"round rollout accura correct adv std zero frac ratio: ratio= \xef\xbc".split(),
 )
 """Parts of the words that name a metric or a counter, and what full-width letters begin with."""
 SHORT = 24
