@@ -130,7 +130,8 @@ class NotebookSource(RewrittenSource):
             self.stats.skip(Skip.NOT_JSON, "no notebook")
         return notebook
 
-    def _items(self, text: str, seen: float | None) -> Sequence[Item] | None:
+    def items(self, text: str, seen: float | None) -> Sequence[Item] | None:
+        """All that the outputs hold."""
         notebook = self._read(text)
         return list(self._of_notebook(notebook, seen)) if notebook is not None else None
 
@@ -247,17 +248,9 @@ def table_source(
 
 
 def holds_run(text: str) -> bool:
-    """Whether a notebook's outputs hold a table of metrics, printed rows, or an error of a training cell."""
-    notebook = read_notebook(text)
-    if notebook is None:
-        return False
-    if notebook.tables or notebook.frames or notebook.trains & {cell for cell, _ in notebook.errors}:
-        return True
-    return any(
-        isinstance(item, RawRow) or (cell in notebook.trains and _ends(item))
-        for cell, text in notebook.texts.items()
-        for item in printed_items("", 0, text)
-    )
+    """Whether a notebook's outputs give rows, or the end of a run."""
+    items = NotebookSource("", Path(), ()).items(text, None)
+    return any(isinstance(item, (RawRow, RunEvent)) for item in items or ())
 
 
 def read_notebook(text: str) -> Notebook | None:

@@ -66,13 +66,13 @@ class RewrittenSource(Source, ABC):
         self._said: set[str] = set()
 
     @abstractmethod
-    def _items(self, text: str, seen: float | None) -> Sequence[Item] | None:
+    def items(self, text: str, seen: float | None) -> Sequence[Item] | None:
         """All that the file holds; None where it can't be read (it may be half written)."""
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield what the file has more than before."""
         text = self._text()
-        items = self._items(text, seen) if text is not None else None
+        items = self.items(text, seen) if text is not None else None
         if items is None:
             return
         rows = [number for number, item in enumerate(items) if isinstance(item, RawRow)]
@@ -130,7 +130,8 @@ class DocumentSource(RewrittenSource):
     their own are counted from 1.
     """
 
-    def _items(self, text: str, seen: float | None) -> Sequence[Item]:
+    def items(self, text: str, seen: float | None) -> Sequence[Item]:
+        """The rows of the part that is read."""
         parts, run = parts_in(text, self._path.name), self.name.partition(MARK)[2]
         chosen = run or next(iter(parts), "")
         for name in parts if not run else ():
