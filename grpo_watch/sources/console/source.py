@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Scalar
+from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
@@ -153,7 +153,7 @@ ENOUGH = 20
 class LogSigns(NamedTuple):
     """What reading a piece of a log gives: rows, whose they are, the first error that ends its job, and whether more.
 
-    ``begun``: it shows settings, a beginning or an end as well; ``bars``: bars of training.
+    ``begun``: it shows a beginning or an end of training as well; ``bars``: bars of training.
     """
 
     rows: Sequence[RawRow] = ()
@@ -174,7 +174,7 @@ def signs_of(text: bytes) -> LogSigns:
                 rows.append(item)
             elif isinstance(item, RunEvent) and item.kind in DEATHS:
                 death = death or item.text
-            begun = begun or isinstance(item, (RunConfig, RunEvent))
+            begun = begun or isinstance(item, RunEvent)
             bars = bars or isinstance(item, Progress)
         if len(rows) >= ENOUGH or (rows and parser.framework):
             break

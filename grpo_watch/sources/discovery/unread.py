@@ -175,7 +175,7 @@ def _columns(path: Path) -> Mapping[str, Sequence[float]]:
 
 def _printed_numbers(path: Path, head: bytes) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Line number (from 1) and numbers by name, as printed, of each line with several: of a table, JSON, or pairs."""
-    lines = head.splitlines()
+    lines = head.split(b"\n")
     header = lines[0].decode("utf-8-sig", "replace") if lines and path.suffix in TABLES else ""
     names = [cell.strip() for cell in cells_of(header, delimiter_of(header))]
     envelope = Envelope()
