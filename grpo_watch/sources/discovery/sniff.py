@@ -295,7 +295,7 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
 def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named: bool) -> SniffedFile:
     """What a text holds that is read line by line, or as a whole where its rows don't show in single lines."""
     name, head = unpacked_name(path), ends[0]
-    if name.endswith(MARKED_UP) and ((log := _is_log(name, head)) or name.endswith(".md")):
+    if name.endswith(MARKED_UP) and ((log := holds_log(name, head)) or name.endswith(".md")):
         return SniffedFile(ChannelContent.CONSOLE if named or log else None)
     if holds_table(name, head, METRIC_KEYS):
         return SniffedFile(ChannelContent.TABLE)
@@ -304,7 +304,7 @@ def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named
     return SniffedFile(ChannelContent.JSON_DOCUMENT) if document else found
 
 
-def _is_log(name: str, head: bytes) -> bool:
+def holds_log(name: str, head: bytes) -> bool:
     """Whether a marked-up text is a log; of documents that show examples and sum a run up only tables count."""
     if name.lower().startswith(ABOUT):
         columns = PrintedColumns()

@@ -17,7 +17,8 @@ from grpo_watch.frameworks.row_numbers import flat, place
 from grpo_watch.sources.base import Source
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.discovery.sniff import CONSOLE_NAME
+from grpo_watch.sources.discovery.row_files import ends_of
+from grpo_watch.sources.discovery.sniff import ABOUT, CONSOLE_NAME, holds_log
 from grpo_watch.sources.discovery.walk import WalkedFolder
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
 from grpo_watch.sources.files.reading import Stamp, stamp
@@ -91,10 +92,19 @@ def _missing(path: Path, files: Sequence[Path]) -> str:
         return "these are weights: two checkpoint-<step> folders or a log of rows are missing"
     scored = next((f.name for f in files[:OPENED] if f.suffix == ".jsonl" and _scores_without_steps(f)), None)
     what = f"{scored} holds a reward for each completion but no step, and " if scored else ""
+    if about := next(filter(_shows_rows, files[:OPENED]), None):
+        return f"{what}{about.name} shows rows of a training, which may be an example: name the file to have it checked"
     if named := next(filter(None, map(_unnamed_columns, files[:OPENED])), ""):
         return what + named
     rows = "a log of rows is missing (logging.jsonl, trainer_state.json, a console log, event files, a .wandb file)"
     return what + rows
+
+
+def _shows_rows(file: Path) -> bool:
+    """Whether it is a document about a project in which a log was pasted."""
+    with suppress(OSError, SourceError):
+        return file.name.lower().startswith(ABOUT) and holds_log("", ends_of(file, [file.parent])[0])
+    return False
 
 
 def unread_row(path: Path, roots: Sequence[Path]) -> str:
