@@ -57,7 +57,7 @@ UNKNOWN: list[tuple[ChannelContent, Callable[[Path], None], str]] = [
         text("train.log", f"GRPOTrainer\n{BAR}\n" + "".join(f"it={n} | policy_loss=0.{n} | acc=1e-3\n" for n in STEPS)),
         (
             "no metric row could be parsed; "
-            "the first line that looks like one is line 4: it=1, policy_loss=0.1, acc=1e-3"
+            "the first line that looks like one is line 3: it=1, policy_loss=0.1, acc=1e-3"
         ),
     ),
     (
