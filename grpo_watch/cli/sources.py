@@ -101,7 +101,7 @@ def sources_command(given: Namespace) -> int:
 def examine(found: FoundRun, chosen: Settings, overrides: Mapping[str, Scalar], rules: Sequence[Rule]) -> ExaminedRun:
     """Read a run once, as ``check`` does with the same settings, and keep what its channels gave."""
     read = read_run(found, rules, catalogue(), Tick(time.time(), live=False), chosen, overrides)
-    channels = read.pipeline.channels
+    channels = read.pipeline.assembler.notes()
     notes = (
         channels.contradiction,
         channels.overlap,

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_watch.daemon.schedule import LONGEST_WATCHED_SECONDS, SECOND
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, RunConfig, Scalar
-from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadSoFar, guarded
+from grpo_watch.pipeline.assembler import Assembler
+from grpo_watch.pipeline.channel_merge import ChannelMerge, Reading, ReadNew, ReadSoFar, guarded, reading_order
 from grpo_watch.pipeline.open_run import (
     OpenedRun,
     OpenedSource,
@@ -68,11 +68,15 @@ CHANGED_SHARE = 5.0
 
 
 class TurnResult(NamedTuple):
-    """What a turn read: how many items, whether there is more at once, and which logs grew without giving one."""
+    """What a turn read: how many items, whether there is more at once, and which logs grew without giving one.
+
+    ``ended``: all was read that was there when the reading began.
+    """
 
     items: int
     more: bool
     grown: Sequence[str] = ()
+    ended: bool = True
 
 
 class RotatedParts:
@@ -123,7 +127,9 @@ class RunReader:
         self.read_at: dict[str, float] = {}
         self._parts = RotatedParts()
         self._futures: list[Future] = []
-        self._iterators: dict[str, Iterator[Item]] = {}
+        self._assembler = Assembler("")
+        self._merge: ChannelMerge | None = None
+        self._items: Iterator[Item | None] = iter(())
         self._read_bytes: dict[str, int] = {}
         self._gave: set[str] = set()
         self._slow_at = self._gave_at = self._changed_at = 0.0
@@ -190,6 +196,7 @@ class RunReader:
     def open(self, pipeline: Pipeline) -> Sequence[Item]:
         """Open the channels that are not open yet; returns the items that announce them."""
         self.reads += 1
+        self._assembler = pipeline.assembler
         known = {source.name for source in self._opened.sources}
         fresh = [channel for channel in self.found.channels if channel.name not in known]
         parts = {channel.name for channel in fresh if self._parts.holds(channel, self._cursors())}
@@ -207,7 +214,7 @@ class RunReader:
             care=self._options.care,
             known=known | parts,
         )
-        self._opened.sources = sorted([*self._opened.sources, *opened.sources], key=_reading_order)
+        self._opened.sources = sorted([*self._opened.sources, *opened.sources], key=reading_order)
         self._slow_at = 0.0
         self._note_places()
         return opened.announcements
@@ -238,43 +245,58 @@ class RunReader:
         self._rings = bool(self._listed) and all(one in folders for one in self._listed)
         return bool(self._log_folders) and not self.found.remote and all(one in folders for one in self._log_folders)
 
-    def note_read(self, now: float) -> None:
-        """All channels were read at ``now`` (Unix seconds)."""
-        self.read_at |= {source.name: now for source in self._opened.sources}
-        self._gave_at = now
+    def begin(self, seen: float, now: float) -> None:
+        """Let ``read`` give all that the channels hold now, as seen then (Unix seconds), before anything new."""
+        self._merged_at = self._gave_at = now
+        self._gave.update(source.name for source in self._opened.sources)
+        self._start(self._opened.sources, ReadSoFar(seen, now, self._holds_up))
 
-    def merge(self, seen: float, now: float, trusts: Callable[[str], bool]) -> ChannelMerge:
-        """All that the channels hold now (Unix seconds), in step order; see there."""
-        self._merged_at = now
-        return ChannelMerge(self._opened.sources, ReadSoFar(seen, now, self._holds_up), trusts)
+    def _start(self, sources: Sequence[OpenedSource], reading: Reading) -> None:
+        self._merge = ChannelMerge(sources, reading, self._assembler)
+        self._items, self._begun = self._merge.items(), {source.name: source.stats.bytes for source in sources}
 
     def hurry(self, now: float) -> None:
         """Let what was merged go on without what other processes work on, where that takes long and the run goes on."""
         if not self._hurries and now - self._merged_at >= PATIENCE_SECONDS:
             self._hurries = 0.0 <= now - (self.written() or 0.0) < GOES_ON_SECONDS
 
-    def _holds_up(self, _: str) -> bool:
+    def _holds_up(self) -> bool:
         return (self.unread or self._behind) if self._hurries else self._worked_on()
 
     def read(self, now: float, feed: Callable[[Item], None], listing: float = SECOND) -> TurnResult:
         """Feed a slice of what each channel has that is new; ``listing``: seconds between two listings of folders."""
         self.reads += 1
+        if self._merge is None:
+            self._start(self._due(now, listing), ReadNew(now))
+        taken = 0
+        for item in islice(self._items, SLICE):
+            if item is None:
+                return self._read(now, taken, ended=False)
+            feed(item)
+            taken += 1
+        return self._read(now, taken, ended=taken < SLICE)
+
+    def _due(self, now: float, listing: float) -> Sequence[OpenedSource]:
+        """The channels that are asked in a turn: folders are listed now and then only."""
         slow = abs(now - self._slow_at) >= self._pause(now, listing)  # the clock may be set back
         going_on = [future for future in self._futures if not future.done()]
         if self._lists_soon and slow:
             self._changed_at = now
         if slow or len(going_on) < len(self._futures):  # what is done is taken in this turn
             slow, self._slow_at, self._lists_soon, self._futures = True, now, False, going_on
-        taken, grown = [0], list[str]()
-        for source in self._opened.sources:
-            if source.kind is not None or slow or source.name in self._iterators or source.source.unread:
-                before = source.stats.bytes
-                taken.append(self._poll(source, now, feed))
-                if source.kind is not None and not taken[-1] and source.stats.bytes != before:
-                    grown.append(source.name)
-        if any(taken):
+        return [one for one in self._opened.sources if one.kind is not None or slow or one.source.unread]
+
+    def _read(self, now: float, taken: int, *, ended: bool) -> TurnResult:
+        lanes, grown = self._merge.lanes if self._merge is not None else (), list[str]()
+        self._gave.update(lane.source.name for lane in lanes if lane.given)
+        if taken:
             self._gave_at = now
-        return TurnResult(sum(taken), SLICE in taken or self.unread, grown)
+        if ended:
+            self._merge = None
+            self.read_at |= dict.fromkeys((lane.source.name for lane in lanes), now)
+            rows = [lane.source for lane in lanes if lane.source.kind is not None and not lane.given]
+            grown = [source.name for source in rows if source.stats.bytes != self._begun[source.name]]
+        return TurnResult(taken, taken == SLICE or self.unread, grown, ended)
 
     def finish(self, feed: Callable[[Item], None]) -> None:
         """The input has ended: feed what the channels held back."""
@@ -297,8 +319,9 @@ class RunReader:
                 yield source
 
     def cursors(self) -> dict[str, Cursor]:
-        """Where the touched channels would be read on."""
-        return {source.name: source.source.cursor() for source in self.touched()}
+        """Where the touched channels would be read on, after what was fed."""
+        ahead = self._merge.cursors() if self._merge is not None else {}
+        return {source.name: ahead.get(source.name) or source.source.cursor() for source in self.touched()}
 
     def stored(self) -> None:
         """All that was read is being stored."""
@@ -327,21 +350,6 @@ class RunReader:
             return max(least, min(LONGEST_WATCHED_SECONDS, abs(now - self._changed_at) / CHANGED_SHARE))
         return max(least, min(LONGEST_POLL_SECONDS, abs(now - self._gave_at) / POLL_SHARE))
 
-    def _poll(self, source: OpenedSource, now: float, feed: Callable[[Item], None]) -> int:
-        """Feed a slice of one channel; how many items that were."""
-        items = self._iterators.pop(source.name, None) or guarded(source, partial(source.source.poll, now))
-        taken = 0
-        for item in islice(items, SLICE):
-            feed(item)
-            taken += 1
-        if taken:
-            self._gave.add(source.name)
-        if taken == SLICE:
-            self._iterators[source.name] = items
-        else:
-            self.read_at[source.name] = now
-        return taken
-
     def _cursors(self) -> Mapping[str, Cursor]:
         """Where each channel is read now; where it was read last if it is not open yet."""
         stored = {} if self._opened.sources else self._stored()
@@ -351,11 +359,6 @@ class RunReader:
         future = self._submit(function, *arguments)
         self._futures.append(future)
         return future
-
-
-def _reading_order(source: OpenedSource) -> tuple[bool, bool, int, int, str]:
-    """Configuration first, then rows by rank and segment, then the rest."""
-    return (not source.early, source.kind is None, source.kind or 0, source.segment, source.name)
 
 
 def newest_write(run: FoundRun) -> float:

@@ -201,7 +201,7 @@ class WatchedRun:
         batch.at, batch.snapshot = now, self.snapshot()
         if self.ready:
             batch.looked = self._looked = True
-            batch.cursors |= self.reader.cursors()
+        batch.cursors |= self.reader.cursors()
         self._cursors_at = now
         self.reader.stored()
         return batch
@@ -243,7 +243,7 @@ class WatchedRun:
     @property
     def detail(self) -> RunDetail:
         """What the run's page shows beyond the snapshot; any thread may ask."""
-        return replace(self.recorder.detail(), keys=self.pipeline.own_keys)
+        return replace(self.recorder.detail(), keys=self.pipeline.assembler.own_keys)
 
     def alerts(self, rule: str | None = None) -> dict[Key, Alert]:
         """The run's alerts (of one rule) by rule and key."""
@@ -374,20 +374,9 @@ class WatchedRun:
         """Read what is there by now. It was written by the time of the newest file, and is taken as seen then."""
         written = self.reader.written()
         self.end.touch(now if written is None else written)
-        merge = self.reader.merge(min(now, self.end.written or now), now, self.pipeline.trusts)
-        taken = 0
-        for item in merge.items():
-            self._safe = merge.safe
-            if item is not None:
-                self.feed(item)
-                taken += 1
-            if item is None or (taken >= SLICE and merge.safe):
-                self._batch.cursors = merge.cursors() if merge.safe else {}  # of exactly the items fed so far
-                taken = 0
-                yield item is not None or self.reader.unread
-        self._safe = True
-        self._batch.cursors = merge.cursors()
-        self.reader.note_read(now)
+        self.reader.begin(min(now, self.end.written or now), now)
+        while not (taken := self.reader.read(now, self.feed)).ended:
+            yield taken.more
         if not self._grown:
             self.end.date_by_steps()
         over = self._over(now)

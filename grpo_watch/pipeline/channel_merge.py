@@ -1,6 +1,6 @@
 """Puts the items of all channels of a run into one order: the order in which they were logged, as far as steps tell.
 
-Both drivers use it: ``check`` over files that are complete, the daemon over what a run holds when it is first seen.
+Both drivers use it: ``check`` over files that are complete, the daemon over what is there, and then what is new.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from grpo_watch.engine.records import (
     RunEvent,
     Stream,
 )
-from grpo_watch.pipeline.attempts import FAR
+from grpo_watch.pipeline.assembler import Assembler
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import Source
 
@@ -78,7 +78,12 @@ def guarded(opened: OpenedSource, items: Callable[[], Iterator[Item]]) -> Iterat
         yield RunEvent(name, EventKind.SOURCE_PROBLEM, text=opened.stats.problem)
 
 
-class SourceReading(Protocol):
+def reading_order(source: OpenedSource) -> tuple[bool, bool, int, int, str]:
+    """Configuration first, then rows by rank and segment, then the rest."""
+    return (not source.early, source.kind is None, source.kind or 0, source.segment, source.name)
+
+
+class Reading(Protocol):
     """How a driver reads the sources that are merged."""
 
     def items(self, source: OpenedSource) -> Iterator[Item | None]:
@@ -108,36 +113,50 @@ class ReadToEnd:
         return True
 
 
-class ReadSoFar:
+class ReadNew:
+    """Reads what is new in files that grow: a turn of the daemon. ``seen`` is when it was written by (Unix seconds)."""
+
+    def __init__(self, seen: float) -> None:
+        self._seen = seen
+
+    def items(self, source: OpenedSource) -> Iterator[Item | None]:
+        """What one poll gives."""
+        return guarded(source, partial(source.source.poll, self._seen))
+
+    def cursor(self, source: OpenedSource) -> Cursor | None:
+        """Where a restarted daemon would continue."""
+        return source.source.cursor()
+
+    def ended(self, source: OpenedSource) -> bool:  # noqa: ARG002  the contract of a reading
+        """More may always come; whether a channel is silent, the assembler knows."""
+        return False
+
+
+class ReadSoFar(ReadNew):
     """Reads files that may still grow, as far as they have grown: the daemon's first pass.
 
     Args:
         seen: when the files were written by (Unix seconds), for the items.
         now: Unix seconds.
-        waiting: whether another process works on items of the source of this name.
+        waiting: whether another process works on items of the run.
     """
 
-    def __init__(self, seen: float, now: float, waiting: Callable[[str], bool]) -> None:
-        self._seen, self._now, self._waiting = seen, now, waiting
+    def __init__(self, seen: float, now: float, waiting: Callable[[], bool]) -> None:
+        super().__init__(seen)
+        self._now, self._waiting = now, waiting
 
     def items(self, source: OpenedSource) -> Iterator[Item | None]:
         """What is there now; configuration is never waited for."""
         quiet = polls = 0
-        while (waits := not source.early and self._waiting(source.name)) or (
-            quiet < QUIET_POLLS and polls < MOST_POLLS
-        ):
+        while (waits := not source.early and self._waiting()) or (quiet < QUIET_POLLS and polls < MOST_POLLS):
             polls += not waits
             quiet += 1
-            for item in guarded(source, partial(source.source.poll, self._seen)):
+            for item in super().items(source):
                 quiet = 0
                 yield item
-            if source.source.unread or (quiet and not source.early and self._waiting(source.name)):
+            if source.source.unread or (quiet and not source.early and self._waiting()):
                 quiet = polls = 0
                 yield None
-
-    def cursor(self, source: OpenedSource) -> Cursor | None:
-        """Where a restarted daemon would continue."""
-        return source.source.cursor()
 
     def ended(self, source: OpenedSource) -> bool:
         """Whether its file was not written for a while; False of a server's run."""
@@ -155,59 +174,39 @@ WITH_STEP = (RawRow, CompletionSummary, CheckpointDigest, RunEvent, Progress)
 """Items that may know their step."""
 
 
+Place = tuple[bool, int, int, int, int]
+"""Where an item comes: not of a later segment, by step, rows first, the better channel first."""
+
+
 class MergeLane:
     """One source with a look-ahead. ``cursor`` covers exactly the items taken, not those looked at.
 
-    ``step`` is that of the newest item looked at that has one; ``blocked`` says that the next item is being worked out
-    by another process.
+    ``step`` is that of the newest item that has one, ``row_step`` that of the newest row, ``rows`` whether a row of
+    training came; ``given`` counts the items taken; ``blocked``: the next one is being worked out by another process.
     """
 
-    def __init__(self, source: OpenedSource, reading: SourceReading) -> None:
-        self.source = source
-        self.step = 0
-        self.blocked = self._exhausted = False
+    def __init__(self, source: OpenedSource, reading: Reading, place: int) -> None:
+        self.source, self.place = source, place
+        self.step = self.row_step = self.given = 0
+        self.blocked = self.rows = self._exhausted = False
         self._reading, self._items = reading, reading.items(source)
         self._ahead: deque[tuple[Cursor | None, Item]] = deque()
 
     def look(self) -> Item | None:
         """The next item; None where there is none, or none yet."""
-        if not self._ahead and not self._look_on():
-            return None
-        item = self._ahead[0][1]
-        step = item.step if isinstance(item, WITH_STEP) else None
-        if step is not None and step - self.step > FAR and _is_train_row(item):  # a misprint, if the next goes back
-            step = min(row.step or step for row in self.rows_ahead(2, MOST_AHEAD))
-        self.step = self.step if step is None else step
-        return item
+        return self._ahead[0][1] if self._ahead or self._look_on() else None
 
     def take(self) -> Item:
         """The item that ``look`` gave."""
-        return self._ahead.popleft()[1]
+        item = self._ahead.popleft()[1]
+        self.given += 1
+        return item
 
-    def rest(self) -> Iterator[Item | None]:
-        """All that is left, without looking ahead; None while blocked."""
-        while self._ahead:
-            yield self._ahead.popleft()[1]
-        yield from self._items
-        self._exhausted = True
-
-    def before(self, step: int) -> Iterator[Item | None]:
-        """The items before the first train row of this step or a later one; None while blocked."""
-        while True:
-            item = self.look()
-            if item is None and not self.blocked:
-                return
-            if item is not None and _is_train_row(item) and self.step >= step:
-                return
-            yield self.take() if item is not None else None
-
-    def rows_ahead(self, count: int = 1, most: int | None = None) -> list[RawRow]:
-        """So many of the train rows that come next, or all there are (reads up to them, or so many items at most)."""
-        rows = [item for _, item in self._ahead if _is_train_row(item)][:count]
-        while len(rows) < count and (most is None or len(self._ahead) < most) and self._look_on():
-            newest = self._ahead[-1][1]
-            rows += [newest] if _is_train_row(newest) else []
-        return rows
+    def row_ahead(self, most: int | None = None) -> RawRow | None:
+        """The next train row (reads up to it, or so many items at most); None where none comes."""
+        while not self.rows and (most is None or len(self._ahead) < most) and self._look_on():
+            pass
+        return next((item for _, item in self._ahead if _is_train_row(item)), None)
 
     @property
     def ended(self) -> bool:
@@ -231,131 +230,109 @@ class MergeLane:
         self.blocked = item is None
         if item is not None:
             self._ahead.append((before, item))
+            self.rows = self.rows or _is_train_row(item)
         return item is not None
 
 
 class ChannelMerge:
-    """All items of the sources of a run, one after the other.
+    """All items of the sources of a run, one after the other: by step, and at one step rows before what is about them.
 
-    The primary channel (the best-ranked with rows) is the clock: an item of another channel comes when the primary has
-    reached its step, and just before the first later primary row, so that steps which the primary lacks can be filled.
-    Channels of the primary kind without rows (a job's error stream, say) follow that clock as well. Before
-    the primary's first step a channel that begins earlier is the clock, and once the primary has ended, one that has
-    later steps: the best-ranked of those. Configuration comes first.
-
-    ``cursors`` may be taken while ``safe``: no item was taken from a source that was not given out.
+    Configuration comes first. Of rows with the same step the better channel's comes first; an item without a step stays
+    behind the one before it. What the channels hold of later segments (a resume's files) waits until the primary, the
+    kind that the assembler takes rows from, has come so far. Elected is at first the channel that begins earliest, and
+    once the primary's files have ended, the one that has the next step; better ones take over by themselves.
 
     Args:
         sources: the opened channels.
         reading: how they are read.
-        trusts: whether a channel of this name may be the clock after the first one.
+        assembler: takes each item before the next one is asked for.
     """
 
-    def __init__(self, sources: Sequence[OpenedSource], reading: SourceReading, trusts: Callable[[str], bool]) -> None:
-        self._reading, self._trusts = reading, trusts
-        self._clock: Sequence[MergeLane] = ()
-        self._last: int | None = None
-        self._early = [MergeLane(source, reading) for source in sources if source.early]
-        self._lanes = [MergeLane(source, reading) for source in sources if not source.early]
-        self.safe = True
+    def __init__(self, sources: Sequence[OpenedSource], reading: Reading, assembler: Assembler) -> None:
+        self._reading, self._assembler = reading, assembler
+        ordered = sorted(sources, key=reading_order)
+        self.lanes = [MergeLane(source, reading, place) for place, source in enumerate(ordered)]
+        self._open: list[MergeLane] = []
 
     def cursors(self) -> dict[str, Cursor]:
         """Where each source would continue after the items given out; empty where reading is never resumed."""
-        places = {lane.source.name: lane.cursor() for lane in (*self._early, *self._lanes)}
+        places = {lane.source.name: lane.cursor() for lane in self.lanes}
         return {name: place for name, place in places.items() if place is not None}
 
     def items(self) -> Iterator[Item | None]:
         """The items in order; None: another process works on the next one, ask again later."""
-        for lane in self._early:
-            yield from lane.rest()
-        yield from self._rows(self._lanes, None)
-        while primary := self._going_on():
-            yield ChannelElected(Stream.TRAIN, primary[0].source.name, "continues where better channels ended")
-            yield from self._follow(primary, None)
-        for lane in self._lanes:
-            yield from lane.rest()
+        for lane in self.lanes:
+            while lane.source.early and (lane.look() is not None or lane.blocked):
+                yield lane.take() if lane.look() is not None else None
+        self._open = [lane for lane in self.lanes if not lane.source.early]
+        first = self._begin()
+        if first is not None and self._assembler.primary is None:
+            yield ChannelElected(Stream.TRAIN, first.source.name, "best channel with rows")
+        while self._open:
+            if any(lane.look() is None and lane.blocked for lane in self._open):
+                yield None
+                continue
+            self._open = [lane for lane in self._open if not lane.ended]
+            yield from self._stretch()
 
-    def _rows(self, lanes: Sequence[MergeLane], until: int | None) -> Iterator[Item | None]:
-        """The rows of the best of some channels, up to a step, after those of channels that begin before it."""
-        primary = _best(lanes, lambda lane: _begins(lane, until))
-        if not primary:
+    def _begin(self) -> MergeLane | None:
+        """The channel that begins earliest, of several the best; None where no row comes."""
+        found: list[tuple[MergeLane, RawRow]] = []
+        for kind in sorted({lane.source.kind for lane in self._open if lane.source.kind is not None}):
+            most = MOST_AHEAD if found else None
+            rows = [(lane, lane.row_ahead(most)) for lane in self._open if lane.source.kind is kind]
+            found += sorted(((lane, row) for lane, row in rows if row is not None), key=lambda each: each[1].segment)
+        if not found:
+            return None
+        best, row = found[0]
+        begins = {lane: first.step for lane, first in found if first.step is not None and first.segment <= row.segment}
+        return best if row.step is None else min(begins, key=begins.__getitem__)
+
+    def _stretch(self) -> Iterator[Item]:
+        """The next items of the channel whose turn it is."""
+        primary, segment = self._assembler.primary, self._segment()
+        places = {lane: self._place(lane, segment) for lane in self._open}
+        lane = min(places, key=places.__getitem__, default=None)
+        if lane is None:
             return
-        others = [lane for lane in lanes if lane not in primary and lane.source.segment <= primary[0].source.segment]
-        first = primary[0].rows_ahead()
-        if first and first[0].step is not None:
-            yield from self._rows(others, first[0].step)
-        yield ChannelElected(Stream.TRAIN, primary[0].source.name, "best channel with rows")
-        yield from self._follow(primary, until)
+        then = min((place for other, place in places.items() if other is not lane), default=None)
+        if self._goes_on(lane):
+            yield ChannelElected(Stream.TRAIN, lane.source.name, "continues where better channels ended")
+            return
+        while True:
+            yield lane.take()
+            if lane.look() is None or self._assembler.primary is not primary or lane.source.kind is not primary:
+                return
+            if then is not None and self._place(lane, segment) > then:
+                return
 
-    def _going_on(self) -> list[MergeLane]:
-        """The best channels with rows beyond the last step, where the clock before has ended."""
-        last = self._last
-        if last is None or not all(self._reading.ended(lane.source) for lane in self._clock):
-            return []
-        return _best(self._lanes, lambda lane: self._trusts(lane.source.name) and _begins(lane, None, last))
+    def _segment(self) -> int | None:
+        """The segment that the primary is in; None where it has only one, or none is left."""
+        rows = [lane for lane in self.lanes if lane.rows and lane.source.kind is self._assembler.primary]
+        left = [lane.source.segment for lane in rows if not lane.ended]
+        return min(left) if left and len({lane.source.segment for lane in rows}) > 1 else None
 
-    def _follow(self, primary: Sequence[MergeLane], until: int | None) -> Iterator[Item | None]:
-        """The items of the primary before a step, with those of other channels in their places."""
-        sides = [lane for lane in self._lanes if lane not in primary]
-        chained = len({lane.source.segment for lane in primary}) > 1
-        self._clock = primary
-        for lane in primary:
-            for item in lane.rest() if until is None else lane.before(until):
-                self._last = item.step if isinstance(item, RawRow) else self._last
-                sides[:] = [side for side in sides if not side.ended]
-                if sides and isinstance(item, RawRow) and item.step is not None:
-                    last_segment = lane.source.segment if chained else None
-                    yield from self._before(item.step, lane.source.segment, sides)
-                    self.safe = True
-                    yield item
-                    yield from self._reached(item.step, last_segment, sides)
-                else:
-                    yield item
+    def _place(self, lane: MergeLane, segment: int | None) -> Place:
+        item = lane.look()
+        later = segment is not None and lane.source.segment > segment
+        step = item.step if isinstance(item, WITH_STEP) else None
+        lane.step = lane.step if step is None else step
+        if isinstance(item, RawRow) and step is not None:
+            lane.row_step = step
+            return later, step, 0, item.kind, lane.place
+        if lane.rows and lane.source.kind is self._assembler.primary:  # bars of downloads have steps of their own
+            return later, lane.row_step, 2, 0, lane.place
+        return later, lane.step, 1, 0, lane.place
 
-    def _before(self, step: int, segment: int, sides: Sequence[MergeLane]) -> Iterator[Item | None]:
-        """Items of other channels that lie before a primary row, which has been read and not been given out."""
-        self.safe = False
-        for side in sides:
-            yield from _wait(side)
-            while side.look() is not None and side.source.segment <= segment and side.step < step:
-                yield side.take()
-                yield from _wait(side)
-
-    @staticmethod
-    def _reached(step: int, last_segment: int | None, sides: Sequence[MergeLane]) -> Iterator[Item | None]:
-        """Items of other channels whose step the primary has reached; ``last_segment``: none of later ones."""
-        for side in sides:
-            yield from _wait(side)
-            while side.look() is not None and side.step <= step:
-                if last_segment is not None and side.source.segment > last_segment:
-                    break
-                yield side.take()
-                yield from _wait(side)
-
-
-def _wait(side: MergeLane) -> Iterator[None]:
-    while side.look() is None and side.blocked:
-        yield None
-
-
-def _best(lanes: Sequence[MergeLane], chosen: Callable[[MergeLane], bool]) -> list[MergeLane]:
-    """The chosen ones of the best-ranked kind that has any, by segment; the others are not asked."""
-    for kind in sorted({lane.source.kind for lane in lanes if lane.source.kind is not None}):
-        found = [lane for lane in lanes if lane.source.kind is kind and chosen(lane)]
-        if found:
-            return sorted(found, key=lambda lane: lane.source.segment)
-    return []
-
-
-def _begins(lane: MergeLane, until: int | None, after: int | None = None) -> bool:
-    """Whether a train row comes; with bounds, whether the next one lies before the one step and after the other."""
-    if lane.ended:
-        return False
-    if until is None and after is None:
-        return bool(lane.rows_ahead())
-    rows = lane.rows_ahead(most=MOST_AHEAD)
-    step = rows[0].step if rows else None
-    return step is not None and (until is None or step < until) and (after is None or step > after)
+    def _goes_on(self, lane: MergeLane) -> bool:
+        """Whether its next row lies beyond those of the primary, which has ended."""
+        item, primary, last = lane.look(), self._assembler.primary, self._assembler.ledger.last_step
+        if last is None or item is None or not _is_train_row(item) or item.kind is primary:
+            return False
+        if item.step is None or item.step <= last or not self._assembler.trusts(item.channel):
+            return False
+        before = [other for other in self.lanes if other.source.kind is primary]
+        return all((each.ended or not each.rows) and self._reading.ended(each.source) for each in before)
 
 
 def _is_train_row(item: Item) -> TypeGuard[RawRow]:

@@ -68,7 +68,7 @@ def read_run(  # noqa: PLR0913  all that a run is read with
             pass
     finally:
         opened.close()
-    unused = tuple(_unused(columns, pipeline.channels.unused_columns, found))
+    unused = tuple(_unused(columns, pipeline.assembler.notes().unused_columns, found))
     return ReadRun(pipeline, opened.sources, unused)
 
 
@@ -80,7 +80,7 @@ def replay(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Transi
 
 def _items(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Item]:
     yield from opened.announcements
-    merge = ChannelMerge(opened.sources, ReadToEnd(), pipeline.trusts)
+    merge = ChannelMerge(opened.sources, ReadToEnd(), pipeline.assembler)
     yield from (item for item in merge.items() if item is not None)
     yield from pipeline.elections(tick.now, ended=True)
     for name, modified in opened.modified():

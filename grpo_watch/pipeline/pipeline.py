@@ -13,14 +13,15 @@ from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Recor
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
-from grpo_watch.pipeline.assembler import Assembler, ChannelNotes
+from grpo_watch.pipeline.assembler import Assembler
 
 
 class Pipeline:
     """Assembler and engine of one run.
 
     The same items in the same order give the same transitions, so a replay of stored items rebuilds every window.
-    ``state`` is the run as the engine sees it, ``rules`` are those that may be enabled for it.
+    ``state`` is the run as the engine sees it, ``rules`` are those that may be enabled for it, ``assembler`` knows its
+    channels.
 
     Args:
         run: the run's name.
@@ -39,29 +40,15 @@ class Pipeline:
         observe: Callable[[Record], None] | None = None,
     ) -> None:
         self._observe = observe
-        self._engine, self._assembler = Engine(run, rules, detectors, labels), Assembler(run)
+        self._engine, self.assembler = Engine(run, rules, detectors, labels), Assembler(run)
         self._advisories = AdvisoryLedger()
         self.rules = self._engine.rules
         self.state: RunState = self._engine.state
 
     @property
-    def channels(self) -> ChannelNotes:
-        """Facts about the run's channels besides their rows."""
-        return self._assembler.notes()
-
-    @property
-    def own_keys(self) -> Mapping[str, str]:
-        """What the run's rows call each metric; any thread may ask."""
-        return self._assembler.own_keys
-
-    @property
     def setup(self) -> Setup:
         """Versions and settings of the run, as advisories are judged by them."""
         return self._advisories.setup
-
-    def trusts(self, channel: str) -> bool:
-        """Whether a channel may give rows: not where it contradicts the others as another job's would."""
-        return self._assembler.trusts(channel)
 
     def feed(self, item: Item) -> list[Transition]:
         """Take one item; returns the transitions that it caused."""
@@ -71,12 +58,12 @@ class Pipeline:
                 self._observe(record)
             transitions += self._engine.feed(record)
         if isinstance(item, ChannelOpened):
-            self.state.shows_end, self.state.in_folder = self._assembler.shows_end, self._assembler.in_folder
+            self.state.shows_end, self.state.in_folder = self.assembler.shows_end, self.assembler.in_folder
         return transitions
 
     def _records(self, item: Item) -> Iterator[Record]:
         """What the engine is fed; behind a configuration, what is known of such versions and settings."""
-        for record in self._assembler.feed(item):
+        for record in self.assembler.feed(item):
             yield record
             if isinstance(record, RunConfig):
                 yield from self._advisories.take(record)
@@ -84,7 +71,7 @@ class Pipeline:
     def elections(self, now: float, *, ended: bool = False) -> Iterator[ChannelElected]:
         """Elections due at ``now`` (Unix seconds), or because the run ended; the driver feeds and stores them."""
         before: ChannelElected | None = None
-        while (due := self._assembler.election(now, ended=ended)) not in {None, before} and due is not None:
+        while (due := self.assembler.election(now, ended=ended)) not in {None, before} and due is not None:
             yield due
             before = due
 

@@ -24,6 +24,7 @@ from grpo_watch.daemon.waker import Waker
 from grpo_watch.engine.records import (
     ChannelElected,
     ChannelKind,
+    ChannelOpened,
     Cursor,
     EventKind,
     Item,
@@ -31,6 +32,7 @@ from grpo_watch.engine.records import (
     RawRow,
     RunEvent,
 )
+from grpo_watch.pipeline.assembler import Assembler
 from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, ReadSoFar
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import SourceStats
@@ -168,8 +170,23 @@ def test_after_a_stop_nothing_is_begun_and_nothing_is_reported_to_have_failed() 
 # reading what is there
 
 
-SO_FAR = (ReadSoFar(0.0, 0.0, lambda _: False), lambda _: True)
-"""How the daemon reads files that nobody else works on."""
+def merged(
+    *sources: OpenedSource, waiting: Callable[[], bool] = lambda: False
+) -> tuple[ChannelMerge, Iterator[Item | None]]:
+    """The sources as the daemon reads them at first, and their items, each taken by an assembler."""
+    assembler = Assembler("run")
+    merge = ChannelMerge(sources, ReadSoFar(0.0, 0.0, waiting), assembler)
+
+    def items() -> Iterator[Item | None]:
+        for one in sources:
+            if one.kind is not None:
+                assembler.feed(ChannelOpened(one.name, one.kind, one.segment))
+        for item in merge.items():
+            if item is not None:
+                assembler.feed(item)
+            yield item
+
+    return merge, items()
 
 
 class Fake:
@@ -218,54 +235,45 @@ def rows(channel: str, kind: ChannelKind, *steps: int) -> Fake:
     return Fake(channel, [row(channel, kind, step) for step in steps])
 
 
-def places(merge: ChannelMerge) -> list[str]:
+def places(*sources: OpenedSource) -> list[str]:
     return [
         f"{getattr(item, 'channel', '?')}{getattr(item, 'step', '') or ''}"
-        for item in merge.items()
+        for item in merged(*sources)[1]
         if item is not None
     ]
 
 
 def test_the_best_channel_with_rows_is_the_clock() -> None:
     """Its steps order the others; a step that it lost comes from another channel just before it goes on."""
-    merge = ChannelMerge(
-        [
-            source(rows("c", ChannelKind.CONSOLE, 1, 2, 3, 4), ChannelKind.CONSOLE),
-            source(rows("j", ChannelKind.JSONL, 1, 2, 4), ChannelKind.JSONL),
-            source(Fake("cfg", [RunEvent("cfg", EventKind.STARTED)]), None, early=True),
-        ],
-        *SO_FAR,
+    given_out = places(
+        source(rows("c", ChannelKind.CONSOLE, 1, 2, 3, 4), ChannelKind.CONSOLE),
+        source(rows("j", ChannelKind.JSONL, 1, 2, 4), ChannelKind.JSONL),
+        source(Fake("cfg", [RunEvent("cfg", EventKind.STARTED)]), None, early=True),
     )
-    assert places(merge) == ["cfg", "j", "j1", "c1", "j2", "c2", "c3", "j4", "c4"]
+    assert given_out == ["cfg", "j", "j1", "c1", "j2", "c2", "c3", "j4", "c4"]
 
 
 def test_a_channel_without_rows_is_no_clock() -> None:
     empty = Fake("j", [Progress("j", 1, 10)])
-    merge = ChannelMerge(
-        [source(empty, ChannelKind.JSONL), source(rows("c", ChannelKind.CONSOLE, 1), ChannelKind.CONSOLE)],
-        *SO_FAR,
-    )
-    assert places(merge) == ["c", "c1", "j1"]
+    given_out = places(source(empty, ChannelKind.JSONL), source(rows("c", ChannelKind.CONSOLE, 1), ChannelKind.CONSOLE))
+    assert given_out == ["c", "c1", "j1"]
 
 
 def test_an_error_stream_of_bars_is_not_read_into_memory() -> None:
     """Beside a log with rows it is looked at so far only, whether its first row may come or not."""
     bars = Fake("c", [Progress("c", 1, 10)] * 10_000)
     lines = rows("j", ChannelKind.JSONL, 2, 3)
-    merge = ChannelMerge([source(bars, ChannelKind.CONSOLE), source(lines, ChannelKind.JSONL)], *SO_FAR)
-    first = next(item for item in merge.items() if item is not None)
+    _, items = merged(source(bars, ChannelKind.CONSOLE), source(lines, ChannelKind.JSONL))
+    first = next(item for item in items if item is not None)
     assert isinstance(first, ChannelElected)
     assert bars.given == MOST_AHEAD
 
 
 def test_work_done_elsewhere_is_waited_for_in_its_place() -> None:
     slow = Fake("w", [RunEvent("w", EventKind.STARTED, step) for step in (1, 3)], delays=True)
-    merge = ChannelMerge(
-        [source(slow, None), source(rows("j", ChannelKind.JSONL, 1, 2, 3), ChannelKind.JSONL)],
-        ReadSoFar(0.0, 0.0, lambda name: name == "w" and slow.waiting),
-        lambda _: True,
-    )
-    given_out = list(merge.items())
+    lines = rows("j", ChannelKind.JSONL, 1, 2, 3)
+    _, items = merged(source(slow, None), source(lines, ChannelKind.JSONL), waiting=lambda: slow.waiting)
+    given_out = list(items)
     assert None in given_out
     steps = [(item.channel, item.step) for item in given_out if isinstance(item, (RawRow, RunEvent))]
     assert steps == [("j", 1), ("w", 1), ("j", 2), ("j", 3), ("w", 3)]
@@ -277,15 +285,15 @@ def test_work_done_elsewhere_is_waited_for_in_its_place() -> None:
     st.data(),
 )
 def test_cursors_cover_exactly_what_was_given_out(steps: list[list[int]], data: Any) -> None:
-    """Wherever a slice ends while it is safe to, going on from the cursors gives the rest: no item lost or doubled."""
+    """Wherever a slice ends, going on from the cursors gives the rest: no item lost or doubled."""
     kinds = [ChannelKind.JSONL, ChannelKind.CONSOLE, ChannelKind.TRAINER_STATE]
     fakes = [rows(kind.name, kind, *mine) for kind, mine in zip(kinds, steps, strict=False)]
-    merge = ChannelMerge([source(f, k) for f, k in zip(fakes, kinds, strict=False)], *SO_FAR)
+    merge, items = merged(*(source(f, k) for f, k in zip(fakes, kinds, strict=False)))
     stop = data.draw(st.integers(0, sum(map(len, steps)) + 1))
     got: list[Item] = []
-    for item in merge.items():
+    for item in items:
         got += [item] if isinstance(item, RawRow) else []
-        if merge.safe and len(got) >= stop:
+        if len(got) >= stop:
             break
     cursors = merge.cursors()
     for fake in fakes:
@@ -299,8 +307,7 @@ def test_a_log_that_never_stops_growing_is_read_to_some_point() -> None:
             self.given += 1
             yield row("c", ChannelKind.CONSOLE, self.given)
 
-    merge = ChannelMerge([source(Endless("c", []), ChannelKind.CONSOLE)], *SO_FAR)
-    assert 1 < len(list(merge.items())) < 100
+    assert 1 < len(places(source(Endless("c", []), ChannelKind.CONSOLE))) < 100
 
 
 # threads

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from grpo_watch.daemon.run_reader import LONGEST_POLL_SECONDS, POLL_SHARE, SLICE, RunReader, WatchOptions
-from grpo_watch.engine.records import ChannelOpened, Item, RawRow, RunConfig
+from grpo_watch.engine.records import ChannelOpened, CompletionSummary, Item, RawRow, RunConfig
+from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadToEnd
+from grpo_watch.pipeline.open_run import open_run
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.discovery.discover import Discoverer
+from tests.support.bundles import unpack
 from tests.support.live import Done
 
 PIPELINE = Pipeline("run", (), {})
@@ -132,3 +136,28 @@ def test_a_folder_that_changed_is_listed_soon_however_long_nothing_came(log: Pat
     assert [type(item) for item in items] == [RunConfig]
     assert reader.lists_at(1_002.5) is None
     reader.close()
+
+
+def test_a_turn_that_finds_several_steps_gives_them_in_the_order_of_check(tmp_path: Path) -> None:
+    """It gave all rows before the first completions: what joins both saw another order than afterwards."""
+    folder = unpack("ms-swift-4.6.0-05a-dups-i-eq-i-plus-3", tmp_path)
+    (found,) = Discoverer().discover(folder)
+    live, offline = Pipeline("run", (), {}), Pipeline("run", (), {})
+    reader, opened = RunReader(found, WatchOptions(), dict, Done), open_run(found, offline)
+    given, expected = list[Item](), list[Item]()
+    for item in reader.open(live):
+        live.feed(item)
+    reader.read(10.0, lambda item: (given.append(item), live.feed(item)))
+    for item in chain(opened.announcements, ChannelMerge(opened.sources, ReadToEnd(), offline.assembler).items()):
+        expected.append(item)
+        offline.feed(item)
+    assert places(given) == places(expected)
+    assert {kind for kind, _ in places(given)} == {RawRow, CompletionSummary}
+    assert [step for _, step in places(given)] == sorted(step for _, step in places(given))
+    reader.close()
+    opened.close()
+
+
+def places(items: list[Item]) -> list[tuple[type[Item], int]]:
+    kinds = (RawRow, CompletionSummary)
+    return [(type(item), item.step or 0) for item in items if isinstance(item, kinds)]

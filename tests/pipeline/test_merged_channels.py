@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -296,7 +297,7 @@ def test_a_merge_gives_every_step_from_the_best_channel_that_has_it(steps: list[
     opened = [ChannelOpened(rows[0].channel, rows[0].kind) for rows in lanes]
     sources = [OpenedSource(Listed(rows), "", rows[0].kind, 0, Path()) for rows in lanes]  # type: ignore[arg-type]
     assembler, records = Assembler("run"), list[Record]()
-    for item in [*opened, *filter(None, ChannelMerge(sources, ReadToEnd(), assembler.trusts).items())]:
+    for item in chain(opened, filter(None, ChannelMerge(sources, ReadToEnd(), assembler).items())):
         records += assembler.feed(item)
     expected = {(1, row.step): row.values["reward"] for rows in reversed(lanes) for row in rows}
     got = rewards(records)
