@@ -54,7 +54,7 @@ def check_run(setup: CheckSetup, found: FoundRun) -> RunReport:
         )
         for source in read.sources
     )
-    notes = (read.pipeline.assembler.notes().contradiction, *read.unused_columns)
+    notes = (read.pipeline.assembler.agreement.summary(), *read.unused_columns)
     report = RunReport(joined(read.pipeline.snapshot()), channels, found.problems, tuple(filter(None, notes)))
     return report if recorded is None else replace(report, series=recorded.series, batches=tuple(recorded.batches))
 

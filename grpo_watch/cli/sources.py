@@ -101,17 +101,17 @@ def sources_command(given: Namespace) -> int:
 def examine(found: FoundRun, chosen: Settings, overrides: Mapping[str, Scalar], rules: Sequence[Rule]) -> ExaminedRun:
     """Read a run once, as ``check`` does with the same settings, and keep what its channels gave."""
     read = read_run(found, rules, catalogue(), Tick(time.time(), live=False), chosen, overrides)
-    channels = read.pipeline.assembler.notes()
+    assembler = read.pipeline.assembler
     notes = (
-        channels.contradiction,
-        channels.overlap,
+        assembler.agreement.summary(),
+        assembler.overlap.problem,
         _network(found),
-        *_unread(found, channels.given),
+        *_unread(found, assembler.given),
         *read.unused_columns,
     )
     stats = {source.name: source.stats for source in read.sources}
     shown = tuple(filter(None, notes))
-    return ExaminedRun(found, read.pipeline.snapshot(), stats, tuple(channels.unknown_keys), shown)
+    return ExaminedRun(found, read.pipeline.snapshot(), stats, assembler.resolver.unknown_keys, shown)
 
 
 def _network(found: FoundRun) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from grpo_watch.daemon.schedule import LONGEST_WATCHED_SECONDS, SECOND
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, RunConfig, Scalar
 from grpo_watch.pipeline.assembler import Assembler
-from grpo_watch.pipeline.channel_merge import ChannelMerge, Reading, ReadNew, ReadSoFar, guarded, reading_order
+from grpo_watch.pipeline.channel_merge import ChannelMerge, LiveReading, guarded, reading_order
 from grpo_watch.pipeline.open_run import (
     OpenedRun,
     OpenedSource,
@@ -249,10 +249,10 @@ class RunReader:
         """Let ``read`` give all that the channels hold now, as seen then (Unix seconds), before anything new."""
         self._merged_at = self._gave_at = now
         self._gave.update(source.name for source in self._opened.sources)
-        self._start(self._opened.sources, ReadSoFar(seen, now, self._holds_up))
+        self._start(self._opened.sources, LiveReading(now, seen, self._holds_up))
 
-    def _start(self, sources: Sequence[OpenedSource], reading: Reading) -> None:
-        self._merge = ChannelMerge(sources, reading, self._assembler)
+    def _start(self, sources: Sequence[OpenedSource], live: LiveReading) -> None:
+        self._merge = ChannelMerge(sources, self._assembler, live)
         self._items, self._begun = self._merge.items(), {source.name: source.stats.bytes for source in sources}
 
     def hurry(self, now: float) -> None:
@@ -267,7 +267,7 @@ class RunReader:
         """Feed a slice of what each channel has that is new; ``listing``: seconds between two listings of folders."""
         self.reads += 1
         if self._merge is None:
-            self._start(self._due(now, listing), ReadNew(now))
+            self._start(self._due(now, listing), LiveReading(now, now))
         taken = 0
         for item in islice(self._items, SLICE):
             if item is None:

@@ -172,7 +172,7 @@ def statuses(reader: RunReader) -> tuple[ChannelStatus, ...]:
 def counts_of(watch: WatchedRun) -> Counts:
     """What a run's sources counted."""
     records, errors = Counter[str](), Counter[tuple[str, str]]()
-    conflicts = watch.pipeline.assembler.notes().conflicts
+    conflicts = watch.pipeline.assembler.agreement.conflicts
     for source in watch.reader.channels:
         kind, stats = label(source.what), source.stats
         records[kind] += stats.records

@@ -243,7 +243,7 @@ class WatchedRun:
     @property
     def detail(self) -> RunDetail:
         """What the run's page shows beyond the snapshot; any thread may ask."""
-        return replace(self.recorder.detail(), keys=self.pipeline.assembler.own_keys)
+        return replace(self.recorder.detail(), keys=self.pipeline.assembler.resolver.own_keys)
 
     def alerts(self, rule: str | None = None) -> dict[Key, Alert]:
         """The run's alerts (of one rule) by rule and key."""

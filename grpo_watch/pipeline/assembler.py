@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import KeysView, Mapping, Sequence
-from dataclasses import dataclass
 
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import (
@@ -38,24 +37,6 @@ SILENT_SECONDS = 60.0
 """… and at least this long: block-buffered logs arrive in bursts of about ten rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelNotes:
-    """Facts about a run's channels besides their rows.
-
-    ``given`` counts the rows of each channel, used or not; ``conflicts`` the values of each that contradict a better
-    channel's. ``contradiction`` and ``overlap`` are one line for people each, or empty: channels contradict each other,
-    two jobs wrote at the same time. ``unknown_keys`` are logged keys that are no canonical metric,
-    ``unused_columns`` the configured columns that no row has.
-    """
-
-    given: Mapping[str, int]
-    conflicts: Mapping[str, int]
-    contradiction: str
-    overlap: str
-    unknown_keys: tuple[str, ...]
-    unused_columns: Mapping[str, str]
-
-
 class Assembler:
     """One run's items in, its records out.
 
@@ -66,6 +47,9 @@ class Assembler:
     metrics. Rows of other kinds wait until the primary has reached their step: they fill the steps that it lacks, also
     before its first row, and add the metrics that it did not carry up to their step as ``supplement`` rows. A row that
     comes after the primary has passed its step only adds. Eval rows are the primary's.
+
+    ``given`` counts the rows of each channel, used or not; ``agreement`` compares the channels, ``overlap`` knows where
+    two jobs wrote at the same time, ``resolver`` what the logged keys mean (any thread may ask for ``own_keys``).
     """
 
     def __init__(self, run: str) -> None:
@@ -73,19 +57,19 @@ class Assembler:
         self._channels: dict[str, ChannelOpened] = {}
         self.primary: ChannelKind | None = None
         self.ledger = AttemptLedger()
-        self._agreement = ChannelAgreement()
-        self._given: Counter[str] = Counter()
+        self.agreement = ChannelAgreement()
+        self.given: Counter[str] = Counter()
         self.shows_end = False
         self.in_folder = True
         self._leaders: dict[tuple[ChannelKind, int], tuple[str, KeysView[str]]] = {}
-        self._resolver = Resolver()
+        self.resolver = Resolver()
         self._carried: dict[str, tuple[int, int]] = {}
         self._waiting = WaitingRows()
         self._last_seen: float | None = None
         self._step_times: deque[float] = deque(maxlen=21)
         self._changed = ChangedShare()
         self._interleaved_reported = False
-        self._overlap = SegmentOverlap()
+        self.overlap = SegmentOverlap()
         self._dumps = RecentDumps()
         self._functions = FunctionNames()
         self._max_steps: int | None = None
@@ -99,29 +83,9 @@ class Assembler:
         if isinstance(item, ChannelElected):
             return self._elect(item)
         if isinstance(item, RunConfig):
-            self._resolver.set_config(item)
+            self.resolver.set_config(item)
             return (item,)
         return self._event(item) if isinstance(item, RunEvent) else self._pass(item)
-
-    @property
-    def own_keys(self) -> Mapping[str, str]:
-        """What the run's rows call each metric; any thread may ask."""
-        return self._resolver.own_keys
-
-    def notes(self) -> ChannelNotes:
-        """What is known of the channels."""
-        return ChannelNotes(
-            self._given,
-            self._agreement.conflicts,
-            self._agreement.summary(),
-            self._overlap.problem,
-            self._resolver.unknown_keys,
-            self._resolver.unused_columns,
-        )
-
-    def trusts(self, channel: str) -> bool:
-        """Whether a channel may give rows: not where it contradicts the others as another job's would."""
-        return self._agreement.trusts(channel)
 
     def election(self, now: float, *, ended: bool = False) -> ChannelElected | None:
         """The election that is due because the primary is silent, or has ended, while another channel continues."""
@@ -132,7 +96,7 @@ class Assembler:
         if not ended and (since is None or now - since < max(SILENT_SECONDS, SILENT_STEPS * median)):
             return None
         ahead = self._waiting.beyond(self.ledger.last_step)
-        ahead = [row for row in ahead if self.trusts(row.channel)] if ended else ahead
+        ahead = [row for row in ahead if self.agreement.trusts(row.channel)] if ended else ahead
         if not ahead:
             return None
         best = min(ahead, key=lambda row: row.kind)
@@ -169,7 +133,7 @@ class Assembler:
         """From now on this kind is primary."""
         self.primary = kind
         self._carried.clear()
-        self._agreement.forget()
+        self.agreement.forget()
         self.ledger.change_channel()
 
     def _event(self, event: RunEvent) -> Sequence[Record]:
@@ -185,7 +149,7 @@ class Assembler:
         return min((opened.kind for opened in self._channels.values()), default=None)
 
     def _row(self, row: RawRow, *, counted: bool = False) -> Sequence[Record]:
-        self._given[row.channel] += not counted
+        self.given[row.channel] += not counted
         if row.kind is not self.primary:
             self._choose(row)
         if row.kind is not self.primary:
@@ -193,9 +157,9 @@ class Assembler:
         leader, keys = self._leaders.setdefault((row.kind, row.segment), (row.channel, row.values.keys()))
         if leader != row.channel:
             return self._secondary(row) if keys.isdisjoint(row.values) else ()
-        if not self._overlap.take(row):
+        if not self.overlap.take(row):
             return self._primary(row)
-        return (*self._primary(row), _problem(row, self._overlap.problem))
+        return (*self._primary(row), _problem(row, self.overlap.problem))
 
     def _choose(self, row: RawRow) -> None:
         """The first row settles who is primary; a better kind takes over where it continues."""
@@ -240,7 +204,7 @@ class Assembler:
 
     def _emit(self, entry: PlacedRow, made: list[Record]) -> None:
         row = entry.row
-        resolved = self._resolver.resolve(row if row.step is not None else row._replace(step=entry.step))
+        resolved = self.resolver.resolve(row if row.step is not None else row._replace(step=entry.step))
         if resolved.config is not None:
             made.append(resolved.config)
         if row.max_steps is not None and row.max_steps != self._max_steps:
@@ -269,7 +233,7 @@ class Assembler:
             return
         place = (entry.attempt, entry.step)
         if len(self._channels) > 1:
-            self._agreement.keep(place, entry.row.channel, resolved.values, entry.row.resolution)
+            self.agreement.keep(place, entry.row.channel, resolved.values, entry.row.resolution)
         if entry.row.kind is self.primary and not resolved.values.keys() <= self._carried.keys():
             for name in resolved.values:
                 self._carried.setdefault(name, place)
@@ -304,7 +268,7 @@ class Assembler:
         """Steps before a primary row that only other channels have (a killed job's buffered log, a lost file)."""
         filled: int | None = None
         for step, row in self._waiting.before(entry.step):
-            if step == filled or not self._agreement.trusts(row.channel):
+            if step == filled or not self.agreement.trusts(row.channel):
                 self._add(step, row, made)
             else:
                 filled = step
@@ -313,12 +277,12 @@ class Assembler:
 
     def _add(self, step: int, row: RawRow, made: list[Record]) -> None:
         """The metrics of a secondary row that the step's row lacks and the primary did not carry up to this step."""
-        resolved = self._resolver.resolve(row)
+        resolved = self.resolver.resolve(row)
         if resolved.stream is Stream.EVAL:
             resolved = resolved._replace(values=evaluated(resolved.values))
         here = (self.ledger.attempt, step)
-        self._agreement.compare(here, row.channel, resolved.values, row.resolution)
-        known = self._agreement.names(here)
+        self.agreement.compare(here, row.channel, resolved.values, row.resolution)
+        known = self.agreement.names(here)
         lacking = {
             name: value
             for name, value in resolved.values.items()

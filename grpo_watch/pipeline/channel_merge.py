@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from grpo_watch.engine.records import (
     ChannelElected,
@@ -83,87 +83,40 @@ def reading_order(source: OpenedSource) -> tuple[bool, bool, int, int, str]:
     return (not source.early, source.kind is None, source.kind or 0, source.segment, source.name)
 
 
-class Reading(Protocol):
-    """How a driver reads the sources that are merged."""
+class LiveReading(NamedTuple):
+    """How the daemon reads files that may still grow; times are Unix seconds.
 
-    def items(self, source: OpenedSource) -> Iterator[Item | None]:
-        """What a source holds, in its order; None: another process still works on the next item, ask again later."""
-
-    def cursor(self, source: OpenedSource) -> Cursor | None:
-        """Where reading the source would continue; None where reading is never resumed."""
-
-    def ended(self, source: OpenedSource) -> bool:
-        """Whether no more rows of the source are expected."""
-
-
-class ReadToEnd:
-    """Reads complete files: ``check``."""
-
-    def items(self, source: OpenedSource) -> Iterator[Item | None]:
-        """Everything, with what the source holds back until the input ends."""
-        yield from source.source.poll(None)
-        yield from source.source.finish()
-
-    def cursor(self, source: OpenedSource) -> Cursor | None:  # noqa: ARG002  the contract of a reading
-        """Reading is never resumed."""
-        return None
-
-    def ended(self, source: OpenedSource) -> bool:  # noqa: ARG002  the contract of a reading
-        """All files are complete."""
-        return True
-
-
-class ReadNew:
-    """Reads what is new in files that grow: a turn of the daemon. ``seen`` is when it was written by (Unix seconds)."""
-
-    def __init__(self, seen: float) -> None:
-        self._seen = seen
-
-    def items(self, source: OpenedSource) -> Iterator[Item | None]:
-        """What one poll gives."""
-        return guarded(source, partial(source.source.poll, self._seen))
-
-    def cursor(self, source: OpenedSource) -> Cursor | None:
-        """Where a restarted daemon would continue."""
-        return source.source.cursor()
-
-    def ended(self, source: OpenedSource) -> bool:  # noqa: ARG002  the contract of a reading
-        """More may always come; whether a channel is silent, the assembler knows."""
-        return False
-
-
-class ReadSoFar(ReadNew):
-    """Reads files that may still grow, as far as they have grown: the daemon's first pass.
-
-    Args:
-        seen: when the files were written by (Unix seconds), for the items.
-        now: Unix seconds.
-        waiting: whether another process works on items of the run.
+    ``seen`` is when they were written by, for the items. With ``waiting`` (whether another process works on items of
+    the run) they are read as far as they have grown: a run's first pass. Without it one poll gives what is new.
     """
 
-    def __init__(self, seen: float, now: float, waiting: Callable[[], bool]) -> None:
-        super().__init__(seen)
-        self._now, self._waiting = now, waiting
+    now: float
+    seen: float
+    waiting: Callable[[], bool] | None = None
 
-    def items(self, source: OpenedSource) -> Iterator[Item | None]:
-        """What is there now; configuration is never waited for."""
-        quiet = polls = 0
-        while (waits := not source.early and self._waiting()) or (quiet < QUIET_POLLS and polls < MOST_POLLS):
-            polls += not waits
-            quiet += 1
-            for item in super().items(source):
-                quiet = 0
-                yield item
-            if source.source.unread or (quiet and not source.early and self._waiting()):
-                quiet = polls = 0
-                yield None
 
-    def ended(self, source: OpenedSource) -> bool:
-        """Whether its file was not written for a while; False of a server's run."""
-        try:
-            return self._now - source.path.stat().st_mtime >= ENDED_SECONDS
-        except OSError:
-            return False
+def _items(source: OpenedSource, live: LiveReading | None) -> Iterator[Item | None]:
+    """What a source holds, in its order; None: another process still works on the next item, ask again later."""
+    if live is None:
+        yield from source.source.poll(None)
+        yield from source.source.finish()
+    elif live.waiting is None:
+        yield from guarded(source, partial(source.source.poll, live.seen))
+    else:
+        yield from _so_far(source, live.seen, lambda: not source.early and live.waiting is not None and live.waiting())
+
+
+def _so_far(source: OpenedSource, seen: float, waiting: Callable[[], bool]) -> Iterator[Item | None]:
+    quiet = polls = 0
+    while (waits := waiting()) or (quiet < QUIET_POLLS and polls < MOST_POLLS):
+        polls += not waits
+        quiet += 1
+        for item in guarded(source, partial(source.source.poll, seen)):
+            quiet = 0
+            yield item
+        if source.source.unread or (quiet and waiting()):
+            quiet = polls = 0
+            yield None
 
 
 MOST_AHEAD = 2_000
@@ -185,11 +138,11 @@ class MergeLane:
     training came; ``given`` counts the items taken; ``blocked``: the next one is being worked out by another process.
     """
 
-    def __init__(self, source: OpenedSource, reading: Reading, place: int) -> None:
+    def __init__(self, source: OpenedSource, live: LiveReading | None, place: int) -> None:
         self.source, self.place = source, place
         self.step = self.row_step = self.given = 0
         self.blocked = self.rows = self._exhausted = False
-        self._reading, self._items = reading, reading.items(source)
+        self._live, self._items = live, _items(source, live)
         self._ahead: deque[tuple[Cursor | None, Item]] = deque()
 
     def look(self) -> Item | None:
@@ -214,14 +167,17 @@ class MergeLane:
         return self._exhausted and not self._ahead
 
     def cursor(self) -> Cursor | None:
-        """Where reading would continue after the items taken."""
-        return self._ahead[0][0] if self._ahead else self._reading.cursor(self.source)
+        """Where reading would continue after the items taken; None of complete files."""
+        return self._ahead[0][0] if self._ahead else self._read_to()
+
+    def _read_to(self) -> Cursor | None:
+        return self.source.source.cursor() if self._live is not None else None
 
     def _look_on(self) -> bool:
         """Look at one item more; whether there was one."""
         if self._exhausted:
             return False
-        before = self._reading.cursor(self.source)
+        before = self._read_to()
         try:
             item = next(self._items)
         except StopIteration:
@@ -244,18 +200,18 @@ class ChannelMerge:
 
     Args:
         sources: the opened channels.
-        reading: how they are read.
         assembler: takes each item before the next one is asked for.
+        live: how they are read; None: as complete files.
     """
 
-    def __init__(self, sources: Sequence[OpenedSource], reading: Reading, assembler: Assembler) -> None:
-        self._reading, self._assembler = reading, assembler
+    def __init__(self, sources: Sequence[OpenedSource], assembler: Assembler, live: LiveReading | None = None) -> None:
+        self._assembler, self._live = assembler, live
         ordered = sorted(sources, key=reading_order)
-        self.lanes = [MergeLane(source, reading, place) for place, source in enumerate(ordered)]
+        self.lanes = [MergeLane(source, live, place) for place, source in enumerate(ordered)]
         self._open: list[MergeLane] = []
 
     def cursors(self) -> dict[str, Cursor]:
-        """Where each source would continue after the items given out; empty where reading is never resumed."""
+        """Where each source would continue after the items given out; empty of complete files."""
         places = {lane.source.name: lane.cursor() for lane in self.lanes}
         return {name: place for name, place in places.items() if place is not None}
 
@@ -329,10 +285,17 @@ class ChannelMerge:
         item, primary, last = lane.look(), self._assembler.primary, self._assembler.ledger.last_step
         if last is None or item is None or not _is_train_row(item) or item.kind is primary:
             return False
-        if item.step is None or item.step <= last or not self._assembler.trusts(item.channel):
+        if item.step is None or item.step <= last or not self._assembler.agreement.trusts(item.channel):
             return False
         before = [other for other in self.lanes if other.source.kind is primary]
-        return all((each.ended or not each.rows) and self._reading.ended(each.source) for each in before)
+        return all((each.ended or not each.rows) and self._has_ended(each.source) for each in before)
+
+    def _has_ended(self, source: OpenedSource) -> bool:
+        """Whether no more rows are expected: always of complete files, else where it was not written for a while."""
+        try:
+            return self._live is None or self._live.now - source.path.stat().st_mtime >= ENDED_SECONDS
+        except OSError:  # a server's run
+            return False
 
 
 def _is_train_row(item: Item) -> TypeGuard[RawRow]:

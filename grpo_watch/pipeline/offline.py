@@ -11,7 +11,7 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Activity, Item, Record, Scalar, Tick, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RuleStatus
-from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadToEnd
+from grpo_watch.pipeline.channel_merge import ChannelMerge
 from grpo_watch.pipeline.open_run import KINDS, STEP, OpenedRun, OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.discovery.discover import FoundRun
@@ -68,7 +68,7 @@ def read_run(  # noqa: PLR0913  all that a run is read with
             pass
     finally:
         opened.close()
-    unused = tuple(_unused(columns, pipeline.assembler.notes().unused_columns, found))
+    unused = tuple(_unused(columns, pipeline.assembler.resolver.unused_columns, found))
     return ReadRun(pipeline, opened.sources, unused)
 
 
@@ -80,7 +80,7 @@ def replay(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Transi
 
 def _items(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Item]:
     yield from opened.announcements
-    merge = ChannelMerge(opened.sources, ReadToEnd(), pipeline.assembler)
+    merge = ChannelMerge(opened.sources, pipeline.assembler)
     yield from (item for item in merge.items() if item is not None)
     yield from pipeline.elections(tick.now, ended=True)
     for name, modified in opened.modified():

@@ -33,7 +33,7 @@ from grpo_watch.engine.records import (
     RunEvent,
 )
 from grpo_watch.pipeline.assembler import Assembler
-from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, ReadSoFar
+from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, LiveReading
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.checkpoints.source import judge_checkpoint
@@ -175,7 +175,7 @@ def merged(
 ) -> tuple[ChannelMerge, Iterator[Item | None]]:
     """The sources as the daemon reads them at first, and their items, each taken by an assembler."""
     assembler = Assembler("run")
-    merge = ChannelMerge(sources, ReadSoFar(0.0, 0.0, waiting), assembler)
+    merge = ChannelMerge(sources, assembler, LiveReading(0.0, 0.0, waiting))
 
     def items() -> Iterator[Item | None]:
         for one in sources:

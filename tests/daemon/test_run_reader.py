@@ -10,7 +10,7 @@ import pytest
 
 from grpo_watch.daemon.run_reader import LONGEST_POLL_SECONDS, POLL_SHARE, SLICE, RunReader, WatchOptions
 from grpo_watch.engine.records import ChannelOpened, CompletionSummary, Item, RawRow, RunConfig
-from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadToEnd
+from grpo_watch.pipeline.channel_merge import ChannelMerge
 from grpo_watch.pipeline.open_run import open_run
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.discovery.discover import Discoverer
@@ -148,7 +148,7 @@ def test_a_turn_that_finds_several_steps_gives_them_in_the_order_of_check(tmp_pa
     for item in reader.open(live):
         live.feed(item)
     reader.read(10.0, lambda item: (given.append(item), live.feed(item)))
-    for item in chain(opened.announcements, ChannelMerge(opened.sources, ReadToEnd(), offline.assembler).items()):
+    for item in chain(opened.announcements, ChannelMerge(opened.sources, offline.assembler).items()):
         expected.append(item)
         offline.feed(item)
     assert places(given) == places(expected)

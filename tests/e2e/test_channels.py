@@ -157,4 +157,4 @@ def test_all_channels_at_once_are_one_run_without_contradiction(tmp_path: Path) 
     opened.close()
     assert len({source.kind for source in opened.sources if source.kind is not None}) == 4
     assert pipeline.snapshot().rows == len(rows)
-    assert pipeline.assembler.notes().contradiction == ""
+    assert pipeline.assembler.agreement.summary() == ""

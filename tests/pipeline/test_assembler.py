@@ -112,8 +112,8 @@ def test_values_that_contradict_the_primarys_are_counted_and_never_used() -> Non
     assembler = Assembler("run")
     items = [*BOTH, *(jsonl(step) for step in range(1, 6)), differing(3, 0.5), differing(4, 0.0400499)]
     made = fed(items, assembler)
-    assert assembler.notes().conflicts == {"train.log": 1}
-    assert assembler.notes().contradiction == (
+    assert assembler.agreement.conflicts == {"train.log": 1}
+    assert assembler.agreement.summary() == (
         "channels contradict each other in 1 value, the first named is used: "
         "step 3: reward_mean is 0.03 in logging.jsonl and 0.5 in train.log"
     )
@@ -126,10 +126,10 @@ def test_a_value_of_the_next_attempt_is_no_contradiction() -> None:
     first = [jsonl(step) for step in range(1, 6)]
     again = [jsonl(step, values={"reward": 0.5, "loss": 0.1}) for step in range(3, 6)]
     fed([*BOTH, *first, differing(3, 0.5)], assembler)
-    assert sum(assembler.notes().conflicts.values()) == 1
+    assert sum(assembler.agreement.conflicts.values()) == 1
     fed(again, assembler)
-    assert sum(assembler.notes().conflicts.values()) == 0
-    assert assembler.notes().contradiction == ""
+    assert sum(assembler.agreement.conflicts.values()) == 0
+    assert assembler.agreement.summary() == ""
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_what_is_a_contradiction(own: float | None, other: float, count: int) ->
     """Four significant digits are rounding; a null says nothing; NaN beside a number does."""
     assembler = Assembler("run")
     fed([*BOTH, jsonl(1, values={"loss": own}), console(1, values={"loss": other}, resolution=None)], assembler)
-    assert sum(assembler.notes().conflicts.values()) == count
+    assert sum(assembler.agreement.conflicts.values()) == count
 
 
 def test_contradictions_are_remembered_within_bounds() -> None:
@@ -148,9 +148,9 @@ def test_contradictions_are_remembered_within_bounds() -> None:
     assembler = Assembler("run")
     items = [item for step in range(1, 3001) for item in (jsonl(step), differing(step, 99.0))]
     fed([*BOTH, *items], assembler)
-    assert sum(assembler.notes().conflicts.values()) == 3000
-    assert len(assembler._agreement._disputes) == 2000
-    assert len(assembler._agreement._logged) == 500
+    assert sum(assembler.agreement.conflicts.values()) == 3000
+    assert len(assembler.agreement._disputes) == 2000
+    assert len(assembler.agreement._logged) == 500
 
 
 def test_the_other_channel_waits_for_the_primary() -> None:

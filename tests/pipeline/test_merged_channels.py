@@ -27,7 +27,7 @@ from grpo_watch.engine.records import (
 )
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.pipeline.assembler import Assembler
-from grpo_watch.pipeline.channel_merge import ChannelMerge, ReadToEnd
+from grpo_watch.pipeline.channel_merge import ChannelMerge
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
@@ -297,7 +297,7 @@ def test_a_merge_gives_every_step_from_the_best_channel_that_has_it(steps: list[
     opened = [ChannelOpened(rows[0].channel, rows[0].kind) for rows in lanes]
     sources = [OpenedSource(Listed(rows), "", rows[0].kind, 0, Path()) for rows in lanes]  # type: ignore[arg-type]
     assembler, records = Assembler("run"), list[Record]()
-    for item in chain(opened, filter(None, ChannelMerge(sources, ReadToEnd(), assembler).items())):
+    for item in chain(opened, filter(None, ChannelMerge(sources, assembler).items())):
         records += assembler.feed(item)
     expected = {(1, row.step): row.values["reward"] for rows in reversed(lanes) for row in rows}
     got = rewards(records)
