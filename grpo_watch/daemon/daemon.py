@@ -226,10 +226,10 @@ class Daemon:
         are read again.
         """
         rows = not 0.0 <= now - self._rows_stored_at < apart
+        self._unstored |= dict.fromkeys(watches)
         read = self._registry.watches  # one that was closed would store an older state over its successor's
-        self._unstored = {watch: None for watch in (*self._unstored, *watches) if watch in read}
         batches = []
-        for watch in [*self._unstored] if rows else watches:
+        for watch in [watch for watch in self._unstored if watch in read] if rows else watches:
             batch = watch.batch(now, rows=rows)
             if batch is not None:
                 if not batch.backlog:
@@ -242,7 +242,7 @@ class Daemon:
         if batches or sent or not self._state_writer.ok:
             self._state_writer.commit(batches, now, sent)
         if rows:
-            self._unstored = {watch: None for watch in self._unstored if watch.waits}
+            self._unstored = {watch: None for watch in self._unstored if watch in read and watch.waits}
         if rows and batches:
             self._rows_stored_at = now
         self._dispatcher.committed()

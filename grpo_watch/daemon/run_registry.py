@@ -11,7 +11,15 @@ from dataclasses import replace
 from grpo_watch.daemon.run_detail import pack
 from grpo_watch.daemon.run_end import RunLife
 from grpo_watch.daemon.run_reader import WatchOptions, newest_write
-from grpo_watch.daemon.run_status import TrackedRun, identity_of, newest_past, statuses, swallowed
+from grpo_watch.daemon.run_status import (
+    NOTHING,
+    TrackedRun,
+    counts_of,
+    identity_of,
+    newest_past,
+    statuses,
+    swallowed,
+)
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.turn_order import TurnOrder
 from grpo_watch.daemon.watched_run import WatchedRun
@@ -100,12 +108,12 @@ class RunRegistry:
 
     def count(self, watch: WatchedRun) -> None:
         """Take what its sources counted by now."""
-        before, after = self._reading[watch].count_again()
-        if before is not after:
-            self.records.update(after[0])
-            self.records.subtract(before[0])
-            self.errors.update(after[1])
-            self.errors.subtract(before[1])
+        tracked = self._reading[watch]
+        (records, errors), tracked.counted = tracked.counted, counts_of(watch)
+        for kind, count in tracked.counted[0].items():
+            self.records[kind] += count - records[kind]
+        for error, count in tracked.counted[1].items():
+            self.errors[error] += count - errors[error]
 
     @property
     def ended(self) -> bool:
@@ -269,7 +277,7 @@ class RunRegistry:
         self._state_writer.commit([left] if left is not None else [], now)
         self.order.remove(watch)
         del self._reading[watch]
-        tracked.counted = None
+        tracked.counted = NOTHING
         watch.reader.close()
 
     def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float, *, unlike: bool = False) -> None:
@@ -298,6 +306,8 @@ class RunRegistry:
                 tracked.life.go_on()
                 tracked.past = False
                 self._state_writer.reopen(tracked.name)
+            else:
+                continue
             self._view(tracked)
 
     def pass_by(self, now: float) -> None:

@@ -25,7 +25,7 @@ PAST = 100
 
 Counts: TypeAlias = tuple[Counter[str], Counter[tuple[str, str]]]
 """Records by kind of channel, and errors by kind and reason."""
-_NOTHING: Counts = (Counter(), Counter())
+NOTHING: Counts = (Counter(), Counter())
 
 
 @dataclass(slots=True)
@@ -52,8 +52,7 @@ class TrackedRun:
     _overview: RunOverview | None = None
     _seen: tuple[object, ...] = ()
     _blind: tuple[RunSnapshot | None, tuple[str, ...]] = (None, ())
-    counted: Counts | None = None
-    _reads: int = 0
+    counted: Counts = NOTHING
 
     def detail(self) -> RunDetail:
         """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
@@ -66,25 +65,14 @@ class TrackedRun:
         return unpack_sparks(self.history) if watch is None else watch.recorder.sparks()
 
     @property
-    def is_local(self) -> bool:
-        """Whether its channels are files."""
-        return self.found is None or not self.found.remote
-
-    @property
     def folder(self) -> Path | None:
         """Its own folder; None where it is on a server, or not found again since the start."""
-        return (self.found.home or self.found.root) if self.found is not None and self.is_local else None
+        local = self.found is not None and not self.found.remote
+        return (self.found.home or self.found.root) if self.found is not None and local else None
 
     def is_as(self, run: FoundRun) -> bool:
         """Whether the run is unchanged since the last discovery and all its channels are open."""
         return self.watch is not None and self.watch.reader.has_all(run)
-
-    def count_again(self) -> tuple[Counts, Counts]:
-        """What its sources had counted by the last time, and by now."""
-        before, watch = self.counted or _NOTHING, self.watch
-        if watch is not None and (self.counted is None or self._reads != watch.reader.reads):
-            self.counted, self._reads = counts_of(watch), watch.reader.reads
-        return before, self.counted or _NOTHING
 
     def overview(self) -> RunOverview | None:
         """The run as receivers and pages see it, the same object while nothing changed; None when it is not shown."""
@@ -178,7 +166,7 @@ def counts_of(watch: WatchedRun) -> Counts:
         records[kind] += stats.records
         for reason, number in stats.skipped.items():
             errors[kind, reason.value] += number
-        if source.name in conflicts:
+        if conflicts and source.name in conflicts:
             errors[kind, CONFLICT] += conflicts[source.name]
     if watch.failures:
         errors["pipeline", "internal"] += watch.failures

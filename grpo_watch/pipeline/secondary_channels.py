@@ -58,7 +58,7 @@ class ChannelAgreement:
     @property
     def conflicts(self) -> Counter[str]:
         """How many values contradict the primary's, by the channel whose value was not used."""
-        return self._uncounted + Counter(channel for _, channel, _ in self._disputes)
+        return self._uncounted + Counter(channel for _, channel, _ in self._disputes) if self._disputes else Counter()
 
     def keep(
         self, place: tuple[int, int], channel: str, values: Mapping[str, float | None], resolution: float | None
