@@ -108,6 +108,7 @@ class WatchedRun:
         self._batch = StoredBatch(self.name, now, backlog=not self._looked)
         self._snapshot: RunSnapshot | None = None
         self._changes = 0
+        self._moved: tuple[int, float | None] | None = None
         self._shown: tuple[int, Mapping[str, str]] | None = None
 
     # turns
@@ -164,8 +165,6 @@ class WatchedRun:
 
     def feed(self, item: Item) -> None:
         """Take an item; one that raises is passed over."""
-        state = self.pipeline.state
-        before = moved_by_time(state) if isinstance(item, Tick) else None
         try:
             transitions = self.pipeline.feed(item)
         except Exception:  # one odd item must not end the watch of all runs
@@ -174,8 +173,10 @@ class WatchedRun:
             log.exception("skipped an item that could not be judged", extra={"fields": {"run": self.name}})
             return
         self._note(item)
-        self._changes += before is None or moved_by_time(state) != before
-        if transitions or not isinstance(item, Tick):
+        moved, before = moved_by_time(self.pipeline.state) if isinstance(item, Tick) else None, self._moved
+        self._moved = moved or before
+        self._changes += moved is None or moved != before
+        if transitions or moved is None:
             self._batch.items.append(encode_item(_as_stored(item)))
         self._collect(transitions)
 

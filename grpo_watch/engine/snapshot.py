@@ -184,13 +184,12 @@ def moved_by_time(state: RunState) -> tuple[int, float | None]:
 
     It holds how often rules changed their status and, while the run stalls, the minute, by which the cost grows.
     """
-    going_on = any(
-        monitor.episodes
-        and monitor.detector.wastes is WasteKind.SILENCE
-        and any(episode.resolved_step is None for episode in monitor.episodes)
-        for monitor in state.monitors
-    )
-    return sum(monitor.changes for monitor in state.monitors), (state.now or 0.0) // STALL_SECONDS if going_on else None
+    changes, going_on = 0, False
+    for monitor in state.monitors:
+        changes += monitor.changes
+        if monitor.episodes and monitor.detector.wastes is WasteKind.SILENCE:
+            going_on = going_on or any(episode.resolved_step is None for episode in monitor.episodes)
+    return changes, (state.now or 0.0) // STALL_SECONDS if going_on else None
 
 
 def verdict_of(
@@ -258,7 +257,7 @@ def _alert_views(state: RunState, findings: tuple[Finding, ...]) -> list[AlertVi
         (f.rule, f.key, f.fired_step, f.attempt): f for f in findings
     }
     views = []
-    for monitor in state.monitors:
+    for monitor in [monitor for monitor in state.monitors if monitor.alerts]:
         for key, alert in sorted(monitor.alerts.items()):
             finding = effective.get((monitor.rule.name, key, alert.fired_step, alert.attempt))
             views.append(

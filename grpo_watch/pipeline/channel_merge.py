@@ -134,13 +134,13 @@ Place = tuple[bool, int, int, int, int]
 class MergeLane:
     """One source with a look-ahead. ``cursor`` covers exactly the items taken, not those looked at.
 
-    ``step`` is that of the newest item that has one, ``row_step`` that of the newest row, ``rows`` whether a row of
-    training came; ``given`` counts the items taken; ``blocked``: the next one is being worked out by another process.
+    ``step`` is that of the newest item that has one, ``rows`` whether a row of training came; ``given`` counts the
+    items taken; ``blocked``: the next one is being worked out by another process.
     """
 
     def __init__(self, source: OpenedSource, live: LiveReading | None, place: int) -> None:
         self.source, self.place = source, place
-        self.step = self.row_step = self.given = 0
+        self.step = self.given = 0
         self.blocked = self.rows = self._exhausted = False
         self._live, self._items = live, _items(source, live)
         self._ahead: deque[tuple[Cursor | None, Item]] = deque()
@@ -209,6 +209,8 @@ class ChannelMerge:
         ordered = sorted(sources, key=reading_order)
         self.lanes = [MergeLane(source, live, place) for place, source in enumerate(ordered)]
         self._open: list[MergeLane] = []
+        self._at = 0
+        """The step of the primary's newest row."""
 
     def cursors(self) -> dict[str, Cursor]:
         """Where each source would continue after the items given out; empty of complete files."""
@@ -256,7 +258,10 @@ class ChannelMerge:
             yield ChannelElected(Stream.TRAIN, lane.source.name, "continues where better channels ended")
             return
         while True:
-            yield lane.take()
+            item = lane.take()
+            yield item
+            if isinstance(item, RawRow) and item.step is not None and item.kind is self._assembler.primary:
+                self._at = item.step
             if lane.look() is None or self._assembler.primary is not primary or lane.source.kind is not primary:
                 return
             if then is not None and self._place(lane, segment) > then:
@@ -273,11 +278,11 @@ class ChannelMerge:
         later = segment is not None and lane.source.segment > segment
         step = item.step if isinstance(item, WITH_STEP) else None
         lane.step = lane.step if step is None else step
-        if isinstance(item, RawRow) and step is not None:
-            lane.row_step = step
+        clock = lane.rows and lane.source.kind is self._assembler.primary
+        if isinstance(item, RawRow) and step is not None and not (clock and step < self._at):
             return later, step, 0, item.kind, lane.place
-        if lane.rows and lane.source.kind is self._assembler.primary:  # bars of downloads have steps of their own
-            return later, lane.row_step, 2, 0, lane.place
+        if clock:  # an attempt begins when all of the one before was given; bars of downloads have steps of their own
+            return later, self._at, 2, 0, lane.place
         return later, lane.step, 1, 0, lane.place
 
     def _goes_on(self, lane: MergeLane) -> bool:

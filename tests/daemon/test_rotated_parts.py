@@ -253,6 +253,17 @@ def test_the_best_channel_with_rows_is_the_clock() -> None:
     assert given_out == ["cfg", "j", "j1", "c1", "j2", "c2", "c3", "j4", "c4"]
 
 
+def test_what_is_about_the_end_of_an_attempt_comes_before_the_next_one() -> None:
+    """A traceback at step 3, printed before a resumed job repeats step 2: in its next file, or in the same one."""
+    crash = [row("c", ChannelKind.CONSOLE, 3), RunEvent("c", EventKind.TRACEBACK, 3)]
+    files = [("t", 0, (1, 2, 3)), ("u", 1, (2, 3, 4))]
+    two = [source(rows(name, ChannelKind.TFEVENTS, *steps), ChannelKind.TFEVENTS, at) for name, at, steps in files]
+    expected = ["t", "t1", "t2", "t3", "c3", "c3", "u2", "u3", "u4"]
+    assert places(*two, source(Fake("c", [*crash]), ChannelKind.CONSOLE)) == expected
+    one = source(rows("t", ChannelKind.TFEVENTS, 1, 2, 3, 2, 3, 4), ChannelKind.TFEVENTS)
+    assert places(one, source(Fake("c", crash), ChannelKind.CONSOLE)) == [each.replace("u", "t") for each in expected]
+
+
 def test_a_channel_without_rows_is_no_clock() -> None:
     empty = Fake("j", [Progress("j", 1, 10)])
     given_out = places(source(empty, ChannelKind.JSONL), source(rows("c", ChannelKind.CONSOLE, 1), ChannelKind.CONSOLE))
