@@ -306,8 +306,6 @@ class RunRegistry:
                 tracked.life.go_on()
                 tracked.past = False
                 self._state_writer.reopen(tracked.name)
-            else:
-                continue
             self._view(tracked)
 
     def pass_by(self, now: float) -> None:

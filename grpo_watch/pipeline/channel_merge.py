@@ -210,7 +210,8 @@ class ChannelMerge:
         self.lanes = [MergeLane(source, live, place) for place, source in enumerate(ordered)]
         self._open: list[MergeLane] = []
         self._at = 0
-        """The step of the primary's newest row."""
+        self._in: int | None = None
+        """Step and segment of the primary's newest row."""
 
     def cursors(self) -> dict[str, Cursor]:
         """Where each source would continue after the items given out; empty of complete files."""
@@ -248,7 +249,7 @@ class ChannelMerge:
 
     def _stretch(self) -> Iterator[Item]:
         """The next items of the channel whose turn it is."""
-        primary, segment = self._assembler.primary, self._segment()
+        primary, segment, begun = self._assembler.primary, self._segment(), self._in
         places = {lane: self._place(lane, segment) for lane in self._open}
         lane = min(places, key=places.__getitem__, default=None)
         if lane is None:
@@ -261,8 +262,10 @@ class ChannelMerge:
             item = lane.take()
             yield item
             if isinstance(item, RawRow) and item.step is not None and item.kind is self._assembler.primary:
-                self._at = item.step
-            if lane.look() is None or self._assembler.primary is not primary or lane.source.kind is not primary:
+                self._at, self._in = item.step, lane.source.segment
+            if lane.look() is None or lane.source.kind is not primary or self._in != begun:
+                return
+            if self._assembler.primary is not primary:
                 return
             if then is not None and self._place(lane, segment) > then:
                 return
@@ -275,10 +278,11 @@ class ChannelMerge:
 
     def _place(self, lane: MergeLane, segment: int | None) -> Place:
         item = lane.look()
-        later = segment is not None and lane.source.segment > segment
+        clock = lane.rows and lane.source.kind is self._assembler.primary
+        begun = segment if clock or self._in is None else self._in
+        later = segment is not None and begun is not None and lane.source.segment > begun
         step = item.step if isinstance(item, WITH_STEP) else None
         lane.step = lane.step if step is None else step
-        clock = lane.rows and lane.source.kind is self._assembler.primary
         if isinstance(item, RawRow) and step is not None and not (clock and step < self._at):
             return later, step, 0, item.kind, lane.place
         if clock:  # an attempt begins when all of the one before was given; bars of downloads have steps of their own

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from grpo_watch.daemon.run_reader import RunReader
+from grpo_watch.daemon.run_registry import RunRegistry
 from grpo_watch.daemon.run_status import TrackedRun
 from grpo_watch.daemon.watched_run import WatchedRun
 from tests.support.bundles import RECORDED, unpack
@@ -161,12 +162,15 @@ def test_runs_at_rest_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(
             owner, name, property(lambda self, real=real: (asked.append(self.name), real.fget(self))[1])
         )
-    for name, owner in (("batch", WatchedRun), ("overview", TrackedRun), ("count_again", TrackedRun)):
+    for name, owner in (("batch", WatchedRun), ("overview", TrackedRun), ("count", RunRegistry)):
         real = getattr(owner, name)
         monkeypatch.setattr(
             owner,
             name,
-            lambda self, *rest, real=real, **named: (asked.append(self.name), real(self, *rest, **named))[1],
+            lambda self, *rest, real=real, **named: (
+                asked.append((rest[0] if isinstance(self, RunRegistry) else self).name),
+                real(self, *rest, **named),
+            )[1],
         )
     read = RunReader.read
     monkeypatch.setattr(RunReader, "read", lambda self, *rest: (asked.append(self.found.name), read(self, *rest))[1])
