@@ -51,7 +51,6 @@ class TrackedRun:
     past: bool = False
     _overview: RunOverview | None = None
     _seen: tuple[object, ...] = ()
-    _blind: tuple[RunSnapshot | None, tuple[str, ...]] = (None, ())
     counted: Counts = NOTHING
 
     def detail(self) -> RunDetail:
@@ -98,24 +97,9 @@ class TrackedRun:
             lost=self.life.lost,
             labels=self.options.labels,
             channels=self.channels if self.watch is None else statuses(self.watch.reader),
-            blind=self._lacking(snapshot),
+            blind=tuple(sorted(rule for rules in coverage(snapshot).missing.values() for rule in rules)),
             folder=self.folder,
         )
-
-    def _lacking(self, snapshot: RunSnapshot) -> tuple[str, ...]:
-        """The rules that lack evidence, worked out again where the rules see something else, or a setting changed."""
-        last, lacking = self._blind
-        if last is None or not _sees_as(snapshot, last):
-            missing = coverage(snapshot).missing.values()
-            lacking = tuple(sorted(rule for rules in missing for rule in rules))
-        self._blind = (snapshot, lacking)
-        return lacking
-
-
-def _sees_as(snapshot: RunSnapshot, last: RunSnapshot) -> bool:
-    """Whether all that ``coverage`` asks of a snapshot is as it was."""
-    same = snapshot.rules is last.rules and snapshot.config == last.config and snapshot.framework == last.framework
-    return same and (snapshot.rows > 0) == (last.rows > 0)
 
 
 def newest_past(runs: Iterable[TrackedRun]) -> list[TrackedRun]:
