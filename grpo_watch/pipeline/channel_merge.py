@@ -24,6 +24,7 @@ from grpo_watch.engine.records import (
     Stream,
 )
 from grpo_watch.pipeline.assembler import Assembler
+from grpo_watch.pipeline.attempts import FAR
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import Source
 
@@ -155,11 +156,13 @@ class MergeLane:
         self.given += 1
         return item
 
-    def row_ahead(self, most: int | None = None) -> RawRow | None:
-        """The next train row (reads up to it, or so many items at most); None where none comes."""
-        while not self.rows and (most is None or len(self._ahead) < most) and self._look_on():
-            pass
-        return next((item for _, item in self._ahead if _is_train_row(item)), None)
+    def rows_ahead(self, count: int = 1, most: int | None = None) -> list[RawRow]:
+        """So many of the train rows that come next, or all there are (reads up to them, or so many items at most)."""
+        rows = [item for _, item in self._ahead if _is_train_row(item)][:count]
+        while len(rows) < count and (most is None or len(self._ahead) < most) and self._look_on():
+            newest = self._ahead[-1][1]
+            rows += [newest] if _is_train_row(newest) else []
+        return rows
 
     @property
     def ended(self) -> bool:
@@ -239,8 +242,10 @@ class ChannelMerge:
         found: list[tuple[MergeLane, RawRow]] = []
         for kind in sorted({lane.source.kind for lane in self._open if lane.source.kind is not None}):
             most = MOST_AHEAD if found else None
-            rows = [(lane, lane.row_ahead(most)) for lane in self._open if lane.source.kind is kind]
-            found += sorted(((lane, row) for lane, row in rows if row is not None), key=lambda each: each[1].segment)
+            rows = [
+                (lane, row) for lane in self._open if lane.source.kind is kind for row in lane.rows_ahead(most=most)
+            ]
+            found += sorted(rows, key=lambda each: each[1].segment)
         if not found:
             return None
         best, row = found[0]
@@ -262,7 +267,7 @@ class ChannelMerge:
             item = lane.take()
             yield item
             if isinstance(item, RawRow) and item.step is not None and item.kind is self._assembler.primary:
-                self._at, self._in = item.step, lane.source.segment
+                self._at, self._in = lane.step, lane.source.segment
             if lane.look() is None or lane.source.kind is not primary or self._in != begun:
                 return
             if self._assembler.primary is not primary:
@@ -282,6 +287,8 @@ class ChannelMerge:
         begun = segment if clock or self._in is None else self._in
         later = segment is not None and begun is not None and lane.source.segment > begun
         step = item.step if isinstance(item, WITH_STEP) else None
+        if step is not None and step - lane.step > FAR and item is not None and _is_train_row(item):
+            step = min(row.step or step for row in lane.rows_ahead(2, MOST_AHEAD))  # a misprint, if the next goes back
         lane.step = lane.step if step is None else step
         if isinstance(item, RawRow) and step is not None and not (clock and step < self._at):
             return later, step, 0, item.kind, lane.place
