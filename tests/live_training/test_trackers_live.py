@@ -67,8 +67,8 @@ def test_one_run_through_its_log_and_its_trackers(tmp_path: Path, monkeypatch: p
     assert [row.step for row in logged] == series["step"][: len(logged)]
     shown, newest = series["kl_reference"][: len(logged) - 1], series["kl_reference"][len(logged) - 1]
     *earlier, last = [plain(row)["kl"] for row in logged]
-    assert shown == earlier
-    assert newest in {last, None}  # a step's completions may be read before its row
+    assert shown == pytest.approx(earlier, rel=1e-3)  # four digits, where the console's row came long before wandb's
+    assert newest is None or newest == pytest.approx(last, rel=1e-3)  # a step's completions may be read before its row
 
 
 def test_each_tracker_alone_gives_what_the_trainer_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
