@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.sources.discovery import sniff
 from grpo_watch.sources.discovery.discover import discover
 
 DEATHS = (
@@ -67,3 +68,20 @@ def test_a_console_without_an_ending_is_a_run(tmp_path: Path) -> None:
 def test_other_files_without_an_ending_are_none(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     assert discover(tmp_path) == []
+
+
+def test_a_growing_log_is_read_again_when_it_has_doubled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is one of a run, or one of no run that lies alone: looks every few seconds must not read each."""
+    read: list[str] = []
+    ends = sniff.ends_of
+    monkeypatch.setattr(sniff, "ends_of", lambda path, roots: read.append(path.name) or ends(path, roots))
+    sniffer, log, server = sniff.Sniffer(), tmp_path / "train.log", tmp_path / "server.log"
+    server.write_text("torch: ready\n")
+    for step in range(1, 65):
+        with log.open("a") as file:
+            file.write(f"step: {step} loss: 0.1 reward: 0.{step:02} kl: 0.0{step:02}\n")
+        sniffer.sniff_alone(server, [tmp_path])
+        sniffer.sniff(log, [tmp_path])
+
+    assert read.count("server.log") == 1
+    assert read.count("train.log") < 12

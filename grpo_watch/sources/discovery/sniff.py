@@ -38,7 +38,7 @@ from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -126,25 +126,18 @@ class Sniffer:
 
     def sniff_alone(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
         """What a file holds that lies where no run was found: also a log of a death alone, or without an ending."""
-        if not path.suffix and LOG_WORD.search(path.name):
-            found = self.sniff(path, roots, named=True)
-            return found if found.framework is not None and not found.problem else SniffedFile(None)
-        if not CONSOLE_NAME.fullmatch(path.name):
-            return SniffedFile(None)
-        try:
-            dead = any(OF_JOBS.search(part) and signs_of(part).death for part in ends_of(path, roots))
-        except (OSError, SourceError) as error:
-            if lacking(error):
-                raise
-            return SniffedFile(None)
-        return self.sniff(path, roots, named=True) if dead else SniffedFile(None)
+        return self._remembered(path, "alone", lambda: _sniff_alone(path, roots))
 
     def sniff(self, path: Path, roots: Sequence[Path], *, named: bool = False) -> SniffedFile:
-        """What the file holds. ``named`` is a file the user named: a log under any name, and never nothing.
+        """What the file holds. ``named`` is a file the user named: a log under any name, and never nothing."""
+        return self._remembered(path, "named" if named else "", lambda: _sniff(path, roots, named=named))
+
+    def _remembered(self, path: Path, asked: str, sniff: Callable[[], SniffedFile]) -> SniffedFile:
+        """The answer, sniffed where the file may be another now.
 
         A file stays what it was recognised as, whatever is written over it, until another file has its name.
         """
-        key = f"{path}\0{named}"
+        key = f"{path}\0{asked}"
         self._asked.add(key)
         try:
             info = path.stat()
@@ -154,7 +147,7 @@ class Sniffer:
         held = self._answers.get(key)
         if held is not None and (held[0] == state or _is_settled(held, state)):
             return held[1]
-        answer = _sniff(path, roots, named=named)
+        answer = sniff()
         if held is not None and held[1].what is not None:
             if _only_grew(held[0], state):
                 answer = SniffedFile(held[1].what, held[1].framework or answer.framework, answer.problem)
@@ -170,11 +163,13 @@ class Sniffer:
 
 
 def _is_settled(held: tuple[Stamp, SniffedFile], state: Stamp) -> bool:
-    """Nothing more to learn: recognised, only grew, and its beginning (which names the framework) is known."""
+    """Nothing more to learn: recognised, only grew, and its beginning, which names the framework, is known.
+
+    A small file without a framework is read again each time its size doubles.
+    """
     before, answer = held
-    return (
-        answer.what is not None and _only_grew(before, state) and (before[1] >= WINDOW or answer.framework is not None)
-    )
+    known = before[1] >= WINDOW or answer.framework is not None or (not answer.problem and state[1] < 2 * before[1])
+    return answer.what is not None and _only_grew(before, state) and known
 
 
 def _only_grew(before: Stamp, after: Stamp) -> bool:
@@ -197,6 +192,21 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
         if lacking(error):
             raise
         return SniffedFile(None, problem=str(getattr(error, "strerror", None) or error))
+
+
+def _sniff_alone(path: Path, roots: Sequence[Path]) -> SniffedFile:
+    if not path.suffix and LOG_WORD.search(path.name):
+        found = _sniff(path, roots, named=True)
+        return found if found.framework is not None and not found.problem else SniffedFile(None)
+    if not CONSOLE_NAME.fullmatch(path.name):
+        return SniffedFile(None)
+    try:
+        dead = any(OF_JOBS.search(part) and signs_of(part).death for part in ends_of(path, roots))
+    except (OSError, SourceError) as error:
+        if lacking(error):
+            raise
+        return SniffedFile(None)
+    return _sniff(path, roots, named=True) if dead else SniffedFile(None)
 
 
 def _by_name(name: str) -> SniffedFile | None:
