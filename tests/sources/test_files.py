@@ -93,7 +93,6 @@ def test_what_is_no_regular_file(run: Path, kind: str) -> None:
 
 OPENED_ELSEWHERE = {
     "trackers/database.py": "SQLite opens its file by path",
-    "checkpoints/weights.py": "the watcher's own cache",
     "files/stdin.py": "the watcher's own copy of standard input",
     "trackers/wandb_api/client.py": "what was fetched into a folder of its own",
     "trackers/wandb_api/process.py": "/dev/null",
