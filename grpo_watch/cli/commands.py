@@ -191,7 +191,7 @@ _DECLARED = (
         "preflight",
         "preflight",
         "Check a launch before it starts. Reports batch settings that can't work, and the number of steps.",
-        "preflight my-run",
+        "preflight -- trl grpo --model_name_or_path m --num_generations 8",
         value("path", "FILE", "Launch script, configuration, Python file or run folder.", nargs="?", type=Path),
         FRAMEWORK,
         FRAMEWORK_VERSION,

@@ -100,7 +100,9 @@ def literal(text: str, start: int) -> tuple[Any, int]:
             stack[-1][1].extend(mark if stack[-1][0] == "{" else ())
         elif mark:
             value = _closed(*stack.pop())
-            if value is BROKEN or not stack:
+            if value is BROKEN:
+                return BROKEN, token.start()  # its end shows that it was not cut off
+            if not stack:
                 return value, position
             stack[-1][1].append(value)
         else:

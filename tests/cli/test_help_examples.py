@@ -19,7 +19,7 @@ from tests.support.serving import web
 from tests.web.test_app import Fake
 
 EXIT = {"check": 1, "diff": 1, "preflight": 3}
-"""The demo's run is frozen, differs from a healthy one, and does not name all its settings."""
+"""The demo's run is frozen and differs from a healthy one; the launch does not name all its settings."""
 ELSEWHERE = {"demo", "mcp"}
 """Run by tests of its own."""
 OWN_PROCESS = {"run"}

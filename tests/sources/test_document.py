@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,27 @@ def test_arrays_of_what_only_training_with_rewards_has(tmp_path: Path) -> None:
         json.dumps({"step": [1, 2, 3], "loss": [0.9, 0.5, 0.4], "accuracy": [0.5] * 3, "cross_entropy": [2.0] * 3})
     )
     assert not discover(tmp_path)
+
+
+def test_a_file_system_that_gives_a_piece_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read may give fewer bytes than there are, as network and FUSE file systems do."""
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps(ROWS))
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, at: pread(descriptor, min(size, 16), at))
+
+    assert [row.step for row in read(path)[0]] == [1, 2, 3]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_without_rights_is_a_problem(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    (folder / "history.json").write_text(json.dumps(ROWS))
+    folder.chmod(0)
+    try:
+        _, source = read(folder / "history.json")
+    finally:
+        folder.chmod(0o700)
+
+    assert "Permission denied" in source.stats.problem

@@ -251,3 +251,18 @@ def test_a_data_frame_counts_where_nothing_else_shows_rows(tmp_path: Path) -> No
     assert [(row.step, row.values["mean_reward"]) for row in rows(items)] == [(10, 0.1), (20, 0.2), (30, 0.3)]
     items, _ = read(write(tmp_path, cell(table([1, 2], "reward")), cell(frame, source="df")))
     assert [row.step for row in rows(items)] == [1, 2]
+
+
+@pytest.mark.parametrize("wrong", [None, 7, ["x"], {"a": 1}])
+def test_fields_of_wrong_types_stop_nothing(tmp_path: Path, wrong: object) -> None:
+    """A notebook may hold anything: the cells around it are read."""
+    shown = [
+        {"output_type": wrong},
+        {"output_type": "stream", "text": wrong},
+        {"output_type": "error", "ename": wrong, "evalue": wrong},
+        {"output_type": "display_data", "data": {"text/html": wrong, "text/plain": wrong, "text/markdown": wrong}},
+        {"output_type": "display_data", "data": wrong},
+    ]
+    items, _ = read(write(tmp_path, cell(table([1, 2, 3], "reward"), *shown), cell(*shown, source="1")))
+    assert [row.step for row in rows(items)] == [1, 2, 3]
+    assert len(discover(tmp_path)) == 1

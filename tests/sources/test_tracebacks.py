@@ -353,6 +353,8 @@ def test_a_program_that_is_not_there_ends_the_job_where_nothing_follows(line: st
         (["/home/me/verl/.venv/lib/site-packages/trl/trainer/grpo_trainer.py"], "trl"),
         (["/home/me/verl/.venv/lib/site-packages/torch/_tensor.py"], None),
         (["/home/me/slimes/train.py"], None),
+        (["/home/me/roll/train.py"], None),
+        (["/home/me/verl/verl/trainer/main_ppo.py"], "verl"),
     ],
 )
 def test_a_death_before_any_row_is_of_the_framework_whose_code_it_passed(
@@ -366,3 +368,10 @@ def test_a_failure_that_passed_a_frameworks_code_names_no_loop_that_printed_rows
     rows = "".join(f"step {n} loss 0.1 reward 0.{n}\n" for n in range(1, 6))
     frame = '  File "/x/site-packages/trl/trainer/utils.py", line 9, in pad\n'
     assert "trl" not in named(f"{rows}{TRACE}{frame}ValueError: boom\n")
+
+
+@pytest.mark.parametrize("value", ["0:12:33", "<AverageMeter object at 0x7f12>", "1 / 10", "{1: }"])
+def test_a_dictionary_that_is_no_literal_hides_no_traceback(value: str) -> None:
+    """It is whole: what follows is no part of it."""
+    row = f"{{'loss': 0.1, 'eta': {value}, 'step': 31}}"
+    assert [event.text for event in read(f"{row}\n{TRACE}ValueError: boom\n")] == ["ValueError: boom"]

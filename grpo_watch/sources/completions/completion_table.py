@@ -125,7 +125,8 @@ def summarised(columns: Mapping[str, object], group_size: int | None, examples: 
 
 def by_name(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
     """Rows as columns; None where a row lacks a name."""
-    return {name: [row.get(name) for row in rows] for row in rows for name in row}
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _with_nan(data: bytes) -> object:

@@ -321,7 +321,7 @@ def _add(found: Notebook, number: int, output: Mapping[str, Any]) -> None:
     kind = output.get("output_type")
     if kind == "stream":
         found.texts[number] = found.texts.get(number, "") + _joined(output.get("text"))
-    elif kind == "error" and output.get("ename") not in {"", STOPPED}:  # an editor that lost the kernel names none
+    elif kind == "error" and output.get("ename") not in ("", STOPPED):  # an editor that lost the kernel names none
         found.errors.append((number, f"{output.get('ename')}: {output.get('evalue')}".split("\n", 1)[0]))
     elif isinstance(data := output.get("data"), dict):
         html = _joined(data.get("text/html"))

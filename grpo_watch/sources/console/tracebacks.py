@@ -60,9 +60,10 @@ PACKAGES = {name.removeprefix("ms-").replace("-", "_"): name for name in framewo
 OF_PACKAGE = re.compile(
     rb'File "[^"\n]{0,400}[\\/]('
     + "|".join(PACKAGES).encode()
-    + rb')(?:_train|_zoo|_compiled_cache)?[\\/](?![^"\n]{0,300}(?:site|dist)-packages)[^"\n]{0,300}\.py"'
+    + rb')(?:_compiled_cache|(?:_train|_zoo)?[\\/](?!(?:[^"\n]{0,300}[\\/])?(?:site|dist)-packages)[^"\n\\/]{1,100})'
+    rb'[\\/][^"\n]{0,300}\.py"'
 )
-"""A frame in a framework's code; a folder above the installed packages is a user's."""
+"""A frame in a folder of a framework's code; a folder right above scripts or installed packages is a user's."""
 LAUNCHER = "the launcher reports: "
 ENGINE = re.compile(
     rb"\b(?:EngineCore|Scheduler|TpModelWorkerClient|DetokenizerManager|ModelRunner|Engine)\b.{0,60}"

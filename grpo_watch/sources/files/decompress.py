@@ -261,8 +261,11 @@ def beginning(path: Path, roots: Sequence[Path], size: int) -> bytes:
     """
     opened = descriptor = open_regular(path, roots)
     try:
-        descriptor = plain(opened, size)
-        return os.pread(descriptor, size, 0)
+        descriptor, parts, at = plain(opened, size), list[bytes](), 0
+        while part := os.pread(descriptor, size - at, at):  # a file system may give fewer bytes than there are
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
     finally:
         for each in {opened, descriptor}:
             os.close(each)

@@ -104,7 +104,8 @@ class RewrittenSource(Source, ABC):
 
     def _text(self) -> str | None:
         """The file's text if it was written since the last look."""
-        if (written := stamp(self._path)) in {None, self._stamp}:
+        written = stamp(self._path)
+        if written is not None and written == self._stamp:
             return None
         try:
             text = whole_text(self._path, self._roots)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import GroupSummary
+from grpo_watch.sources.completions.completion_table import by_name
 from grpo_watch.sources.completions.summarise import SAMPLED, summarise_groups
 from grpo_watch.sources.completions.text_reduction import EXCERPT, excerpt, plain
 
@@ -244,3 +245,15 @@ def test_summaries_agree_with_a_plain_count(texts: list[str], size: int) -> None
 def test_a_table_of_ten_thousand_columns_has_only_so_many_reward_functions() -> None:
     group = one_group(["a", "b"], **{f"column {number}": [0.0, 1.0] for number in range(10_000)}, advantage=[-1.0, 1.0])
     assert list(group.rewards) == [*(f"column {number}" for number in range(MAX_FUNCTIONS)), "advantage"]
+
+
+def test_each_cell_of_a_table_is_looked_up_once() -> None:
+    looked: list[str] = []
+
+    class Row(dict[str, object]):
+        def get(self, key: str, default: object = None) -> object:
+            looked.append(key)
+            return super().get(key, default)
+
+    assert by_name([Row(a=1), Row(b=2), Row(a=3, b=4)]) == {"a": [1, None, 3], "b": [None, 2, 4]}
+    assert len(looked) == 6
