@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -65,9 +66,9 @@ def program() -> Callable[[str], str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: at the end one of them would keep a single core busy."""
-    slow = {item.path for item in items if "slow" in item.keywords}
-    items.sort(key=lambda item: item.path not in slow)
+    """Files with many slow tests come first: at the end one of them would keep a single core busy."""
+    slow = Counter(item.path for item in items if "slow" in item.keywords)
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
