@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +19,7 @@ from grpo_watch.engine.metric_names import LABELLED, METRICS, prometheus_name, s
 from grpo_watch.engine.records import AlertState
 from grpo_watch.engine.snapshot import AlertView, RuleStatus, RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
-from grpo_watch.metrics.exposition_text import FamilyLines, RunTexts, encoded, joined
+from grpo_watch.metrics.exposition_text import FamilyLines, RunTexts, Sample, encoded, joined
 from grpo_watch.safe_text import about, clean, visible
 
 MAX_FUNCTIONS = 32
@@ -35,10 +35,6 @@ OPEN_METRICS = "application/openmetrics-text"
 FORMATS = ("text/plain; version=0.0.4", f"{OPEN_METRICS}; version=1.0.0")
 """What the two formats are asked for as. Clients can ask for any version and escaping, which change nothing here: names
 hold ASCII letters, digits and underscores."""
-
-
-Sample = tuple[str, tuple[str, ...], float]
-"""Family, label values in the order of its table, value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +160,7 @@ class Exporter:
         return known.content, known.headers
 
     def _parts(self, snapshot: DaemonSnapshot, now: float, texts: RunTexts) -> Iterator[FamilyLines]:
-        yield from texts.of(snapshot.runs, _run_families)
+        yield from texts.of(snapshot.runs, _run_samples, _run_families)
         lags = (sample for run in snapshot.runs for sample in _lag_samples(run, now))
         yield encoded(texts.encoder, _filled((*lags, *_watcher_samples(snapshot))))
         yield encoded(texts.encoder, (_engine(snapshot), *(self._process.collect() if self._process else ())))
@@ -178,8 +174,12 @@ def _format(accept: str) -> str:
     return choose_encoder(FORMATS[wanted.startswith(OPEN_METRICS)])[1]
 
 
-def _run_families(run: RunOverview) -> Iterator[Metric]:
-    yield from _filled((*_snapshot_samples(run.snapshot), *_blind_samples(run), *_state_samples(run)))
+def _run_samples(run: RunOverview) -> Sequence[Sample]:
+    return (*_snapshot_samples(run.snapshot), *_blind_samples(run), *_state_samples(run))
+
+
+def _run_families(run: RunOverview, samples: Sequence[Sample]) -> Iterator[Metric]:
+    yield from _filled(samples)
     info = _families("grpo_run_info")["grpo_run_info"]
     info.add_sample("grpo_run_info", _info(run), 1)
     yield info
