@@ -130,7 +130,7 @@ def lacking(settings: LaunchSettings) -> tuple[str, ...]:
     for name in (*BATCH_SETTINGS, "num_iterations"):
         given = settings.given(name)
         if given is not None and (settings.whole(name) or 0) < 1:
-            lines.append(unusable(settings, name, "not a positive whole number"))
+            lines.append(unusable(settings, name, "a positive whole number"))
     if settings.flag("auto_find_batch_size"):
         where = settings.where("auto_find_batch_size")
         lines.append(f"auto_find_batch_size changes the per-device batch when memory runs out ({where})")
@@ -146,7 +146,7 @@ def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
     lines = [unusable(settings, name) for name in COUNTING if settings.unreadable(name)]
     epochs = settings.number("num_train_epochs")
     if epochs is not None and not 0 < epochs < math.inf:
-        lines.append(unusable(settings, "num_train_epochs", "not more than 0"))
+        lines.append(unusable(settings, "num_train_epochs", "more than 0"))
     if settings.flag("streaming"):
         lines.append(f"a dataset that is streamed has no length: set max_steps ({settings.where('streaming')})")
     return tuple(lines)

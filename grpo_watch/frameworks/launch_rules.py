@@ -165,8 +165,8 @@ def prompt_batches(  # noqa: PLR0913, PLR0917  what such a framework counts by
 
 def unusable(settings: LaunchSettings, name: str, wanted: str = "") -> str:
     """A line for a setting whose value could not be read, or is not what is wanted."""
-    value, number = settings.value(name), settings.number(name)
-    what = "could not be read" if value is None else "is no number" if number is None else f"is {number:g}, {wanted}"
+    value = settings.value(name)
+    what = "could not be read" if value is None else f"is {value}, not {wanted}"
     return f"{settings.own_name(name)} {what} ({settings.where(name)})"
 
 
@@ -177,7 +177,7 @@ def _unread(settings: LaunchSettings, counts: Sequence[str], others: Sequence[st
         if given is None:
             continue
         if given.value is None or (name in counts and (settings.whole(name) or 0) < 1):
-            yield unusable(settings, name, "not a positive whole number")
+            yield unusable(settings, name, "a positive whole number")
 
 
 def devices(settings: LaunchSettings, each: str, nodes: str) -> int | None:

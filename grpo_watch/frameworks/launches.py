@@ -35,6 +35,7 @@ class ProgramFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         profiles: accelerate's configurations that it ships, each with the number of processes and perhaps a ZeRO stage.
         overrides: whether it takes words ``key=value``, as Hydra does, beside a few flags.
         needs_config: whether its values are not known without a ``--config``.
+        toml: whether words that end in ``.toml`` name configurations, also behind an ``@``.
     """
 
     commands: Mapping[str, frozenset[str]] = {}
@@ -45,6 +46,7 @@ class ProgramFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     profiles: Mapping[str, tuple[int, ...]] = {}
     overrides: bool = False
     needs_config: bool = False
+    toml: bool = False
 
 
 class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -198,6 +198,14 @@ def test_secrets_in_what_can_t_be_read_are_not_printed(
         assert "SECRET" not in written.out + written.err
 
 
+def test_a_path_that_is_not_there_is_named_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(["preflight", str(tmp_path / "gone.sh")]) == 2
+    assert f"{tmp_path / 'gone.sh'}: no such file or folder" in capsys.readouterr().err
+
+
 def test_problems_outrank_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(capsys, *swift(BAD))[0] == 1
 

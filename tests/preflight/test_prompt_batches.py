@@ -163,6 +163,13 @@ def test_a_configuration_of_prime_rl_s(tmp_path: Path) -> None:
     assert assess(read_launch(Path("rl.toml"), (), GivenOptions(), tmp_path, {})).framework == "prime-rl"
 
 
+def test_only_prime_rl_s_words_name_toml(tmp_path: Path) -> None:
+    """To others it is a value like any."""
+    command = "trl grpo --model_name_or_path m --num_generations 8 --foo=bar.toml --sep @ --beta 0.1"
+    settings = read(tmp_path, command).settings
+    assert [settings[name].value for name in ("foo", "sep", "beta")] == ["bar.toml", "@", 0.1]
+
+
 def test_toml_that_can_not_be_read(tmp_path: Path) -> None:
     (tmp_path / "rl.toml").write_text("max_steps = ")
     with pytest.raises(UsageError, match=r"rl\.toml: "):

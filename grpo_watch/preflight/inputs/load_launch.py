@@ -75,21 +75,22 @@ def read_launch(
     if options.version is not None:
         draft.version, draft.version_origin = options.version, "--framework-version"
     if file is not None:
-        _read_file(folder / file, draft, alone=not command)
+        _read_file(file, draft, alone=not command)
     if command:
         read_command(command, draft)
     draft.framework = options.framework or draft.framework
     return _finished(draft, options)
 
 
-def _read_file(path: Path, draft: LaunchDraft, *, alone: bool) -> None:
+def _read_file(file: Path, draft: LaunchDraft, *, alone: bool) -> None:
     """Read a file of any kind.
 
     Raises:
         UsageError: as ``read_launch``.
     """
+    path = draft.folder / file
     if not path.exists():
-        raise UsageError(f"{draft.shown(path)}: no such file or folder")
+        raise UsageError(f"{file}: no such file or folder")
     if path.is_dir():
         from grpo_watch.preflight.inputs.run_folder import read_run_folder  # noqa: PLC0415  for folders only
 

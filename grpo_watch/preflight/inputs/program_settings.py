@@ -73,10 +73,13 @@ def _flags(program: Program, facts: ProgramFacts, draft: LaunchDraft) -> None:
 
     Where the program starts accelerate, flags of both stand side by side, in the configuration as well.
     """
-    flags = parse_flags(word for word in program.arguments if not word.text.endswith(".toml") and word.text != "@")
-    for argument in program.arguments:
-        if argument.text.endswith(".toml"):
-            _document(argument._replace(text=argument.text.removeprefix("@")), draft)
+    words: Sequence[Argument] = program.arguments
+    if facts.toml:
+        for argument in words:
+            if argument.text.endswith(".toml"):
+                _document(argument._replace(text=argument.text.removeprefix("@")), draft)
+        words = [word for word in words if not word.text.endswith(".toml") and word.text != "@"]
+    flags = parse_flags(words)
     _configs(flags, draft)
     _put(flags, draft)
     if not facts.accelerates:

@@ -193,9 +193,10 @@ def test_what_could_not_be_read_is_no_one(framework: str, settings: dict[str, Sc
     assert exit_code(found) == MISSING
 
 
-def test_a_number_that_is_no_count_is_asked_about() -> None:
-    found = assess(launch("nemo-rl", "0.7.0", None, 100, policy__train_global_batch_size=0))
-    assert "policy.train_global_batch_size is 0, not a positive whole number (train.sh:3)" in found.missing
+@pytest.mark.parametrize("value", [0, "abc", 1_048_576.5])
+def test_what_is_no_count_is_asked_about(value: Scalar) -> None:
+    found = assess(launch("nemo-rl", "0.7.0", None, 100, policy__train_global_batch_size=value))
+    assert f"policy.train_global_batch_size is {value}, not a positive whole number (train.sh:3)" in found.missing
     assert found.prediction is None
 
 
