@@ -190,7 +190,7 @@ def _sides(paths: Sequence[Path], limits: ReadLimits) -> list[DigestSide]:
 def _read(path: Path, limits: ReadLimits, *, alone: bool) -> DigestSide:
     """``alone``: nothing else is compared with it, so its base model is."""
     base = None
-    with progress_bar(path.name, "DownloadColumn", "TransferSpeedColumn") as bar:
+    with progress_bar(visible(path.name), "DownloadColumn", "TransferSpeedColumn") as bar:
         try:
             weights = _weights(path, replace(limits, progress=_summed(bar)))
             if weights is not None and alone and path.is_dir():

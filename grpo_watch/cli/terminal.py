@@ -59,17 +59,19 @@ def print_json(document: object) -> None:
 def progress_bar(label: str, *columns: str) -> Iterator[Callable[[int, int | None], None] | None]:
     """Draws how much of it is done, as it is called, on standard error; None where that is no terminal.
 
-    ``columns`` are rich's, by name; by default those that it has itself.
+    Behind the label and the bar stand rich's ``columns``, by name; by default the share and the time left.
     """
     if not sys.stderr.isatty():
         yield None
         return
     from rich import progress as rich  # noqa: PLC0415  only for people
     from rich.console import Console  # noqa: PLC0415  only for people
+    from rich.markup import escape  # noqa: PLC0415  only for people
 
-    chosen = [getattr(rich, column)() for column in columns]
+    usual = rich.Progress.get_default_columns()
+    chosen = (*usual[:2], *(getattr(rich, column)() for column in columns)) if columns else usual
     with rich.Progress(*chosen, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
+        task = bar.add_task(escape(label), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

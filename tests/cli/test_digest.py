@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,21 @@ def test_links_that_lead_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[s
         code, answer = run(capsys, tmp_path / name)
         assert code == 3
         assert len(answer["problems"]) == 1
+
+
+@pytest.mark.parametrize(("name", "shown"), [("first", "first"), ("[red]\x1b[31m", "[red]\\x1b[31m")])
+def test_people_see_which_checkpoint_is_read(
+    name: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a bar, on a terminal; whatever a folder is called."""
+    save(tmp_path / name, a=[1.0])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    assert run_cli(["digest", str(tmp_path / name)]) == 0
+    drawn = capsys.readouterr().err
+    assert all(part in drawn for part in (shown, "━", "bytes"))
 
 
 def test_missing_path_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
