@@ -16,9 +16,11 @@ import pytest
 import trustme
 
 from grpo_watch.config.fields import SecretFile
-from grpo_watch.notify.receiver import DeliveryResult
+from grpo_watch.config.sinks import BaseSink
+from grpo_watch.errors import ConfigError
+from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext
 from grpo_watch.notify.receivers import http_client as module
-from grpo_watch.notify.receivers.http import MAX_RETRY_AFTER, HttpAccess, HttpEndpoint, outcome_of
+from grpo_watch.notify.receivers.http import MAX_RETRY_AFTER, HttpAccess, HttpEndpoint, HttpReceiver, outcome_of
 from tests.support.dripping import dripping
 from tests.support.receiving import Answer, receiving, secret_file
 
@@ -28,6 +30,21 @@ DELIVERED, RETRY, REFUSED = DeliveryResult.DELIVERED, DeliveryResult.RETRY, Deli
 
 def http(ca_file: Path | None = None, **headers: SecretFile) -> HttpEndpoint:
     return HttpEndpoint(HttpAccess(headers, ca_file), lambda: NOW)
+
+
+class OneSOwn(HttpReceiver):
+    """A receiver whose settings name no address."""
+
+
+class Elsewhere(OneSOwn):
+    default_url = "https://example.com/in"
+
+
+def test_a_receiver_without_an_address_does_not_begin() -> None:
+    """Before, it was asked at "" for as long as it lived."""
+    with pytest.raises(ConfigError, match="the receiver has no address"):
+        OneSOwn(BaseSink(), "own", ReceiverContext(lambda: NOW))
+    Elsewhere(BaseSink(), "own", ReceiverContext(lambda: NOW)).close()
 
 
 @pytest.mark.parametrize(

@@ -80,12 +80,14 @@ def address(sink: BaseSink, default: str = "") -> Callable[[], str]:
     """Gives the sink's address; one that is a secret is read each time, so that a new one counts at once.
 
     Raises:
-        ConfigError: the file can't be read.
+        ConfigError: the file can't be read, or there is no address.
     """
     url: Url | None = getattr(sink, "url", None)
     if url is not None:
         return url.reveal
     file: SecretFile | None = getattr(sink, "url_file", None) or getattr(sink, "webhook_url_file", None)
+    if file is None and not default:
+        raise ConfigError("the receiver has no address", fix="give its settings a url or url_file")
     if file is None:
         return lambda: default
     file.read_url()
