@@ -242,7 +242,7 @@ class Assembler:
         made: list[Record] = []
         if row.step is None or row.stream is Stream.EVAL:
             return made
-        self._waiting.drop_misprint(row)
+        self._waiting.drop_misprint(row, self.ledger)
         if self._is_of_later_segment(row):
             self._waiting.add_later(row.step, row)
         elif self.ledger.last_step is None or row.step > self.ledger.last_step:

@@ -97,7 +97,7 @@ class AttemptLedger:
         self._held: PlacedRow | None = None
         self._before_far: int | None = None
         self._filled = self._misprints = 0
-        self._pace = 1
+        self.pace = 1
         self._restarted = False
         self._barless = 0
         self._excursions: list[int] = []
@@ -150,11 +150,11 @@ class AttemptLedger:
 
     def _settle(self, entry: PlacedRow) -> PlacedRow:
         gone = entry.step - self.last_step if self.last_step is not None else 0
-        far = gone > FAR * self._pace and self._before_far is None  # one behind a far step confirms it
+        far = gone > FAR * self.pace and self._before_far is None  # one behind a far step confirms it
         if not far and self._before_far is None:  # two jobs alternate: every other row is far
             self._misprints = 0
         self._before_far, self._filled = self.last_step if far else None, 0
-        self._pace = gone if gone > 0 and not far else self._pace
+        self.pace = gone if gone > 0 and not far else self.pace
         self.last_step = entry.step
         self._newest.append((entry.step, entry.row.values))
         return entry
@@ -172,7 +172,7 @@ class AttemptLedger:
         before = self._before_far
         if before is None or self.last_step is None or self.interleaved:
             return False
-        return before < step < self.last_step and step <= max(before, self._filled) + FAR * self._pace
+        return before < step < self.last_step and step <= max(before, self._filled) + FAR * self.pace
 
     def _backward(self, row: RawRow, step: int) -> list[PlacedRow]:
         held = self._held

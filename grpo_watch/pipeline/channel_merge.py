@@ -9,10 +9,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple, TypeGuard
 
 from grpo_watch.engine.records import (
     ChannelElected,
+    ChannelKind,
     CheckpointDigest,
     CompletionSummary,
     Cursor,
@@ -24,7 +26,7 @@ from grpo_watch.engine.records import (
     Stream,
 )
 from grpo_watch.pipeline.assembler import Assembler
-from grpo_watch.pipeline.attempts import FAR
+from grpo_watch.pipeline.attempts import FAR, AttemptLedger
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import Source
 
@@ -35,8 +37,8 @@ MOST_POLLS = 20
 """A log that grows faster than it is read is left to the turns that follow."""
 
 ENDED_SECONDS = 600.0
-"""While other channels continue, one with a file unchanged for this long no longer gives the run's rows: TensorBoard's
-writer flushes every two minutes, and a step of GRPO may take several."""
+"""While other channels continue, one with a file unchanged for this long at the first pass no longer gives the run's
+rows: TensorBoard's writer flushes every two minutes, and a step of GRPO may take several."""
 
 
 log = logging.getLogger("grpo_watch.source")
@@ -136,11 +138,13 @@ class MergeLane:
     """One source with a look-ahead. ``cursor`` covers exactly the items taken, not those looked at.
 
     ``step`` is that of the newest item that has one, ``rows`` whether a row of training came; ``given`` counts the
-    items taken; ``blocked``: the next one is being worked out by another process.
+    items taken; ``blocked``: the next one is being worked out by another process. Until it gives rows, how far the run
+    has come is what the ledger knows.
     """
 
-    def __init__(self, source: OpenedSource, live: LiveReading | None, place: int) -> None:
+    def __init__(self, source: OpenedSource, live: LiveReading | None, place: int, ledger: AttemptLedger) -> None:
         self.source, self.place = source, place
+        self._row, self._pace = ledger.last_step, ledger.pace
         self.step = self.given = 0
         self.blocked = self.rows = self._exhausted = False
         self._live, self._items = live, _items(source, live)
@@ -154,7 +158,23 @@ class MergeLane:
         """The item that ``look`` gave."""
         item = self._ahead.popleft()[1]
         self.given += 1
+        if _is_train_row(item) and item.step is not None:
+            gone = 0 if self._row is None else self.step - self._row
+            self._row, self._pace = self.step, gone if gone > 0 else self._pace
         return item
+
+    def note_step(self) -> int | None:
+        """The step of the next item; where the row after that shows it to be a misprint, the step of that row."""
+        item = self.look()
+        step = item.step if isinstance(item, WITH_STEP) else None
+        if step is None:
+            return None
+        most = (self._row or 0) + FAR * self._pace
+        if step > most and item is not None and _is_train_row(item):
+            then = (row.step or 0 for row in self.rows_ahead(2, MOST_AHEAD)[1:])
+            step = next((after for after in then if (self._row or 0) < after <= most), step)
+        self.step = step
+        return step
 
     def rows_ahead(self, count: int = 1, most: int | None = None) -> list[RawRow]:
         """So many of the train rows that come next, or all there are (reads up to them, or so many items at most)."""
@@ -210,11 +230,16 @@ class ChannelMerge:
     def __init__(self, sources: Sequence[OpenedSource], assembler: Assembler, live: LiveReading | None = None) -> None:
         self._assembler, self._live = assembler, live
         ordered = sorted(sources, key=reading_order)
-        self.lanes = [MergeLane(source, live, place) for place, source in enumerate(ordered)]
-        self._open: list[MergeLane] = []
+        self.lanes = [MergeLane(source, live, place, assembler.ledger) for place, source in enumerate(ordered)]
+        self._order: list[tuple[Place, MergeLane]] = []
+        """A heap of the lanes by the place of their next item, or by one that it had before and that is no later."""
         self._at = 0
         self._in: int | None = None
         """Step and segment of the primary's newest row."""
+        self._renews = False
+        self._primary: ChannelKind | None = None
+        self._segment: int | None = None
+        """The segment that the primary is in; None where it has only one, or none is left."""
 
     def cursors(self) -> dict[str, Cursor]:
         """Where each source would continue after the items given out; empty of complete files."""
@@ -226,25 +251,35 @@ class ChannelMerge:
         for lane in self.lanes:
             while lane.source.early and (lane.look() is not None or lane.blocked):
                 yield lane.take() if lane.look() is not None else None
-        self._open = [lane for lane in self.lanes if not lane.source.early]
         first = self._begin()
         if first is not None and self._assembler.primary is None:
             yield ChannelElected(Stream.TRAIN, first.source.name, "best channel with rows")
-        while self._open:
-            if any(lane.look() is None and lane.blocked for lane in self._open):
+        fresh, turned = [lane for lane in self.lanes if not lane.source.early], True
+        while fresh or self._order:
+            begun = sum(lane.rows for lane in fresh)
+            heads = [(lane, lane.look()) for lane in fresh]
+            turned = turned or begun != sum(lane.rows for lane in fresh) or any(head is None for _, head in heads)
+            if any(head is None and lane.blocked for lane, head in heads):
                 yield None
                 continue
-            self._open = [lane for lane in self._open if not lane.ended]
-            yield from self._stretch()
+            self._place_all([lane for lane, head in heads if head is not None], turned=turned)
+            fresh, turned = [], False
+            if self._order and self._goes_on(self._order[0][1]):
+                name = self._order[0][1].source.name
+                yield ChannelElected(Stream.TRAIN, name, "continues where better channels ended")
+            elif self._order:
+                fresh = [heappop(self._order)[1]]
+                item = fresh[0].take()
+                yield item
+                self._note(item, fresh[0])
 
     def _begin(self) -> MergeLane | None:
         """The channel that begins earliest, of several the best; None where no row comes."""
         found: list[tuple[MergeLane, RawRow]] = []
-        for kind in sorted({lane.source.kind for lane in self._open if lane.source.kind is not None}):
+        for kind in sorted({lane.source.kind for lane in self.lanes if lane.source.kind is not None}):
             most = MOST_AHEAD if found else None
-            rows = [
-                (lane, row) for lane in self._open if lane.source.kind is kind for row in lane.rows_ahead(most=most)
-            ]
+            mine = [lane for lane in self.lanes if lane.source.kind is kind and not lane.source.early]
+            rows = [(lane, row) for lane in mine for row in lane.rows_ahead(most=most)]
             found += sorted(rows, key=lambda each: each[1].segment)
         if not found:
             return None
@@ -252,44 +287,38 @@ class ChannelMerge:
         begins = {lane: first.step for lane, first in found if first.step is not None and first.segment <= row.segment}
         return best if row.step is None else min(begins, key=begins.__getitem__)
 
-    def _stretch(self) -> Iterator[Item]:
-        """The next items of the channel whose turn it is."""
-        primary, segment, begun = self._assembler.primary, self._segment(), self._in
-        places = {lane: self._place(lane, segment) for lane in self._open}
-        lane = min(places, key=places.__getitem__, default=None)
-        if lane is None:
-            return
-        then = min((place for other, place in places.items() if other is not lane), default=None)
-        if self._goes_on(lane):
-            yield ChannelElected(Stream.TRAIN, lane.source.name, "continues where better channels ended")
-            return
-        while True:
-            item = lane.take()
-            yield item
-            if isinstance(item, RawRow) and item.step is not None and item.kind is self._assembler.primary:
-                self._at, self._in = lane.step, lane.source.segment
-            if lane.look() is None or lane.source.kind is not primary or self._in != begun:
-                return
-            if self._assembler.primary is not primary:
-                return
-            if then is not None and self._place(lane, segment) > then:
-                return
+    def _note(self, item: Item, lane: MergeLane) -> None:
+        """Remember where the primary is; where it went back, or on to a later file, other places may become earlier."""
+        if isinstance(item, RawRow) and item.step is not None and item.kind is self._assembler.primary:
+            self._renews = self._renews or lane.step < self._at or self._in != lane.source.segment
+            self._at, self._in = lane.step, lane.source.segment
 
-    def _segment(self) -> int | None:
-        """The segment that the primary is in; None where it has only one, or none is left."""
-        rows = [lane for lane in self.lanes if lane.rows and lane.source.kind is self._assembler.primary]
-        left = [lane.source.segment for lane in rows if not lane.ended]
-        return min(left) if left and len({lane.source.segment for lane in rows}) > 1 else None
+    def _place_all(self, fresh: Sequence[MergeLane], *, turned: bool) -> None:
+        """Place the lanes whose next item is new, or where need be all; ``turned``: one began to give rows or ended."""
+        primary = self._assembler.primary
+        if turned or primary is not self._primary:
+            rows = [lane for lane in self.lanes if lane.rows and lane.source.kind is primary]
+            left = [lane.source.segment for lane in rows if not lane.ended]
+            segment = min(left) if left and len({lane.source.segment for lane in rows}) > 1 else None
+            self._renews = self._renews or (primary, segment) != (self._primary, self._segment)
+            self._primary, self._segment = primary, segment
+        if self._renews:
+            fresh = [*fresh, *(lane for _, lane in self._order)]
+            self._renews, self._order = False, []
+        for lane in fresh:
+            heappush(self._order, (self._place(lane), lane))
+        while self._order and self._order[0][0][1] < self._at:  # what waits for the primary waits for its newest step
+            before, lane = self._order[0]
+            place = self._place(lane)
+            if place == before:
+                break
+            heapreplace(self._order, (place, lane))
 
-    def _place(self, lane: MergeLane, segment: int | None) -> Place:
-        item = lane.look()
-        clock = lane.rows and lane.source.kind is self._assembler.primary
-        begun = segment if clock or self._in is None else self._in
-        later = segment is not None and begun is not None and lane.source.segment > begun
-        step = item.step if isinstance(item, WITH_STEP) else None
-        if step is not None and step - lane.step > FAR and item is not None and _is_train_row(item):
-            step = min(row.step or step for row in lane.rows_ahead(2, MOST_AHEAD))  # a misprint, if the next goes back
-        lane.step = lane.step if step is None else step
+    def _place(self, lane: MergeLane) -> Place:
+        item, step = lane.look(), lane.note_step()
+        clock = lane.rows and lane.source.kind is self._primary
+        begun = self._segment if clock or self._in is None else self._in
+        later = self._segment is not None and begun is not None and lane.source.segment > begun
         if isinstance(item, RawRow) and step is not None and not (clock and step < self._at):
             return later, step, 0, item.kind, lane.place
         if clock:  # an attempt begins when all of the one before was given; bars of downloads have steps of their own
@@ -303,13 +332,18 @@ class ChannelMerge:
             return False
         if item.step is None or item.step <= last or not self._assembler.agreement.trusts(item.channel):
             return False
-        before = [other for other in self.lanes if other.source.kind is primary]
+        before = (other for other in self.lanes if other.source.kind is primary)
         return all((each.ended or not each.rows) and self._has_ended(each.source) for each in before)
 
     def _has_ended(self, source: OpenedSource) -> bool:
-        """Whether no more rows are expected: always of complete files, else where it was not written for a while."""
+        """Whether no more rows are expected: of complete files, and at the first pass of one not written for a while.
+
+        Later on, silence shows it: a file server's clock may be behind by any time.
+        """
+        if self._live is None or self._live.waiting is None:
+            return self._live is None
         try:
-            return self._live is None or self._live.now - source.path.stat().st_mtime >= ENDED_SECONDS
+            return self._live.now - source.path.stat().st_mtime >= ENDED_SECONDS
         except OSError:  # a server's run
             return False
 

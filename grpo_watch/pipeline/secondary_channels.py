@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from grpo_watch.engine.records import ChannelKind, RawRow
-from grpo_watch.pipeline.attempts import FAR
+from grpo_watch.pipeline.attempts import FAR, AttemptLedger
 
 CONFLICT = "conflict"
 """The reason label under which values that contradict the primary channel's are counted."""
@@ -58,7 +58,7 @@ class ChannelAgreement:
     @property
     def conflicts(self) -> Counter[str]:
         """How many values contradict the primary's, by the channel whose value was not used."""
-        return self._uncounted + Counter(channel for _, channel, _ in self._disputes) if self._disputes else Counter()
+        return self._uncounted + Counter(channel for _, channel, _ in self._disputes)
 
     def keep(
         self, place: tuple[int, int], channel: str, values: Mapping[str, float | None], resolution: float | None
@@ -163,12 +163,20 @@ class WaitingRows:
         self._later.append((step, row))
         del self._later[:-BUFFERED_ROWS]
 
-    def drop_misprint(self, row: RawRow) -> None:
-        """The one row of a channel that waits, far beyond the row that the channel gives next, showed a wrong step."""
-        if self._rows and self._rows[-1][0] - (row.step or 0) > FAR:
-            mine = [placed for placed in self._rows if placed[1].channel == row.channel]
-            if mine == self._rows[-1:]:
-                self._rows.pop()
+    def drop_misprint(self, row: RawRow, ledger: AttemptLedger) -> None:
+        """The newest row of a channel that waits showed a wrong step: far ahead, and this one goes on from before it.
+
+        Where only one waits, it was far ahead if it is far beyond the primary.
+        """
+        step, far = row.step or 0, FAR * ledger.pace
+        if not self._rows or self._rows[-1][0] - step <= far:
+            return
+        mine = (placed for placed in reversed(self._rows) if placed[1].channel == row.channel)
+        newest, before = next(mine, None), next(mine, None)
+        if newest is None or newest[0] - step <= far:
+            return
+        if newest[0] - (ledger.last_step or 0) > far if before is None else before[0] < step:
+            self._rows.remove(newest)
 
     def release(self, still_later: Callable[[RawRow], bool]) -> None:
         """Let rows wait for their step whose segment has begun."""

@@ -33,7 +33,7 @@ from grpo_watch.engine.records import (
     RunEvent,
 )
 from grpo_watch.pipeline.assembler import Assembler
-from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, LiveReading
+from grpo_watch.pipeline.channel_merge import MOST_AHEAD, ChannelMerge, LiveReading, MergeLane
 from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.checkpoints.source import judge_checkpoint
@@ -262,6 +262,97 @@ def test_what_is_about_the_end_of_an_attempt_comes_before_the_next_one() -> None
     assert places(*two, source(Fake("c", [*crash]), ChannelKind.CONSOLE)) == expected
     one = source(rows("t", ChannelKind.TFEVENTS, 1, 2, 3, 2, 3, 4), ChannelKind.TFEVENTS)
     assert places(one, source(Fake("c", crash), ChannelKind.CONSOLE)) == [each.replace("u", "t") for each in expected]
+
+
+def test_the_last_row_of_an_attempt_is_no_misprint() -> None:
+    """The next attempt of a log of every 200th step goes on from a checkpoint at 500."""
+    sources = [
+        source(rows("j", ChannelKind.JSONL, 200, 400, 600, 800, 600, 800), ChannelKind.JSONL),
+        source(rows("t", ChannelKind.TFEVENTS, 200, 400, 600, 800), ChannelKind.TFEVENTS),
+        source(Fake("k", [RunEvent("k", EventKind.TRACEBACK, step) for step in (700, 800)]), None),
+    ]
+    first = ["j200", "t200", "j400", "t400", "j600", "t600", "k700", "j800", "t800", "k800"]
+    assert places(*sources)[1:] == [*first, "j600", "j800"]
+
+
+def polled(assembler: Assembler, now: float, *sources: OpenedSource) -> list[str]:
+    """What one poll of the daemon gives."""
+    given_out = list[str]()
+    for item in ChannelMerge(sources, assembler, LiveReading(now, now)).items():
+        assert item is not None
+        assembler.feed(item)
+        given_out.append(f"{getattr(item, 'channel', '?')}{getattr(item, 'step', '') or ''}")
+    return given_out
+
+
+def test_the_last_row_of_an_attempt_is_no_misprint_in_a_later_poll() -> None:
+    """Each poll merges what is new, and goes on from the step that the run has reached."""
+    assembler = Assembler("run")
+    lines, events, saved = rows("j", ChannelKind.JSONL), rows("t", ChannelKind.TFEVENTS), Fake("k", [])
+    kinds = (ChannelKind.JSONL, ChannelKind.TFEVENTS, None)
+    sources = [source(fake, kind) for fake, kind in zip((lines, events, saved), kinds, strict=True)]
+    for fake, kind in ((lines, ChannelKind.JSONL), (events, ChannelKind.TFEVENTS)):
+        assembler.feed(ChannelOpened(fake.name, kind))
+        fake.items += [row(fake.name, kind, step) for step in (498, 499)]
+    assert polled(assembler, 0.0, *sources) == ["j", "j498", "t498", "j499", "t499"]
+    lines.items += [row("j", ChannelKind.JSONL, step) for step in (500, 401, 402)]
+    events.items += [row("t", ChannelKind.TFEVENTS, 500)]
+    saved.items += [RunEvent("k", EventKind.TRACEBACK, 500)]
+    assert polled(assembler, 1.0, *sources) == ["j500", "t500", "k500", "j401", "j402"]
+    lines.items += [row("j", ChannelKind.JSONL, step) for step in (403, 404)]
+    events.items += [row("t", ChannelKind.TFEVENTS, step) for step in (401, 402, 403)]
+    assert polled(assembler, 2.0, *sources) == ["t401", "t402", "j403", "t403", "j404"]
+
+
+def test_a_misprint_in_a_later_poll_holds_up_no_other_channel() -> None:
+    assembler = Assembler("run")
+    lines, printed = rows("j", ChannelKind.JSONL, 11), rows("c", ChannelKind.CONSOLE, 11)
+    sources = [source(lines, ChannelKind.JSONL), source(printed, ChannelKind.CONSOLE)]
+    for one in sources:
+        assert one.kind is not None
+        assembler.feed(ChannelOpened(one.name, one.kind))
+    polled(assembler, 0.0, *sources)
+    lines.items += [row("j", ChannelKind.JSONL, step) for step in (12, 13, 14)]
+    printed.items += [row("c", ChannelKind.CONSOLE, step) for step in (12, 130_000, 14)]
+    assert polled(assembler, 1.0, *sources) == ["j12", "c12", "j13", "j14", "c130000", "c14"]
+    assert assembler.ledger.last_step == 14
+
+
+@pytest.mark.parametrize(("waiting", "elected"), [(None, False), (lambda: False, True)])
+def test_the_clock_of_a_file_server_is_behind(
+    tmp_path: Path, waiting: Callable[[], bool] | None, *, elected: bool
+) -> None:
+    """At the first pass a file that seems old has ended; later only silence ends a channel."""
+    path = tmp_path / "j"
+    path.touch()
+    os.utime(path, (RECORDED - 900.0, RECORDED - 900.0))
+    assembler = Assembler("run")
+    sources = [OpenedSource(rows("j", ChannelKind.JSONL, 1, 2), "what", ChannelKind.JSONL, 0, path)]
+    sources += [source(rows("c", ChannelKind.CONSOLE, 1, 2, 3), ChannelKind.CONSOLE)]
+    for one in sources:
+        assert one.kind is not None
+        assembler.feed(ChannelOpened(one.name, one.kind))
+    for item in ChannelMerge(sources, assembler, LiveReading(RECORDED, RECORDED, waiting)).items():
+        assert item is not None
+        assembler.feed(item)
+    assert (assembler.primary is ChannelKind.CONSOLE) is elected
+
+
+def test_many_channels_are_not_all_looked_at_for_each_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log for each of 64 ranks, half of them in another format."""
+    looks, look = 0, MergeLane.look
+
+    def counted(lane: MergeLane) -> Item | None:
+        nonlocal looks
+        looks += 1
+        return look(lane)
+
+    monkeypatch.setattr(MergeLane, "look", counted)
+    kinds = (ChannelKind.JSONL, ChannelKind.CONSOLE)
+    sources = [source(rows(f"r{n}", kinds[n % 2], *range(1, 21)), kinds[n % 2]) for n in range(64)]
+    given_out = places(*sources)
+    assert len(given_out) == 1 + 64 * 20
+    assert looks < 10 * len(given_out)
 
 
 def test_a_channel_without_rows_is_no_clock() -> None:

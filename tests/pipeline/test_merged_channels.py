@@ -31,6 +31,7 @@ from grpo_watch.pipeline.channel_merge import ChannelMerge
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.pipeline.secondary_channels import DISPUTED, ChannelAgreement
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import discover
 from tests.support.bundles import RECORDED
@@ -185,6 +186,52 @@ def test_a_console_misprints_a_step_which_json_lines_have_right(last: int, tmp_p
     assert checked(tmp_path)[0] == pytest.approx(expected, rel=1e-6)
     live = watched(tmp_path, tmp_path / "state")
     assert (live.rows, live.step, live.attempt) == (30, 30, 1)
+
+
+def test_consoles_that_are_far_ahead_misprint_a_step() -> None:
+    """TensorBoard's writer flushes every two minutes: step 13 of two copies of a console waits among many."""
+    printed = [raw(CONSOLE, 130_000 if step == 13 else step) for step in range(1, 41)]
+    items: list[Item] = [
+        ChannelOpened(name, kind) for name, kind in ((TFEVENTS.name, TFEVENTS), (CONSOLE.name, CONSOLE))
+    ]
+    items += [ChannelOpened("copy", CONSOLE), *(raw(TFEVENTS, step) for step in range(1, 6))]
+    items += [each for row in printed for each in (row, row._replace(channel="copy"))]
+    items += [raw(TFEVENTS, step) for step in range(6, 31)]
+    assembler = Assembler("run")
+    records = [record for item in items for record in assembler.feed(item)]
+    election = assembler.election(1e6, ended=True)
+    assert election is not None
+    got = rewards([*records, *assembler.feed(election)])
+    assert list(got) == [(1, step) for step in range(1, 41)]
+    assert assembler.ledger.last_step == 40
+
+
+def test_the_last_waiting_row_of_an_attempt_is_no_misprint() -> None:
+    """Of a log of every 200th step, which is far ahead of the primary and begins again at 400."""
+    items: list[Item] = [ChannelOpened(TFEVENTS.name, TFEVENTS), ChannelOpened(CONSOLE.name, CONSOLE)]
+    items += [raw(TFEVENTS, 200), *(raw(CONSOLE, step) for step in (200, 400, 600, 400))]
+    assembler = Assembler("run")
+    records = [record for item in items for record in assembler.feed(item)]
+    election = assembler.election(1e6, ended=True)
+    assert election is not None
+    got = rewards([*records, *assembler.feed(election)])
+    assert list(got) == [(1, 200), (1, 400), (1, 600)]
+
+
+def test_contradictions_that_are_only_counted_outlast_those_that_are_withdrawn() -> None:
+    """The second attempt has the values of the other channel for all contradictions that were kept one by one."""
+    agreement, names = ChannelAgreement(), [f"m{number}" for number in range(100)]
+    places = [(1, step) for step in range(DISPUTED // len(names))]
+    for place in places:
+        agreement.keep(place, "a", dict.fromkeys(names, 1.0), None)
+        agreement.compare(place, "b", dict.fromkeys(names, 2.0), None)
+    agreement.keep((1, 99), "a", dict.fromkeys(names[:5], 1.0), None)
+    agreement.compare((1, 99), "b", dict.fromkeys(names[:5], 2.0), None)
+    assert agreement.conflicts == {"b": DISPUTED + 5}
+    for _, step in places:
+        agreement.keep((2, step), "a", dict.fromkeys(names, 2.0), None)
+    assert agreement.conflicts == {"b": 5}
+    assert agreement.summary() == "channels contradict each other in 5 values, the first named is used"
 
 
 def test_another_jobs_rows_are_not_appended(tmp_path: Path) -> None:
