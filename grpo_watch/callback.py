@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -201,10 +202,12 @@ class GrpoWatchCallback:
 
     def _asked(self, args: Any) -> bool:
         """Whether the file is there; never raises, or this process would miss the collective call."""
-        try:
-            return any(file.exists() for file in self._stop_files(args))
-        except Exception:  # noqa: BLE001  there is no folder, or none that can be looked into
-            return False
+        with suppress(Exception):  # there is no folder
+            for file in self._stop_files(args):
+                with suppress(Exception):  # this one can't be looked into, the file may lie in another
+                    if file.exists():
+                        return True
+        return False
 
 
 def _nothing(*_: Any, **__: Any) -> None:

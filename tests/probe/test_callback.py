@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -155,6 +156,24 @@ def test_the_stop_file_is_honoured_only_on_request(tmp_path: Path, probed: list[
     asked.on_step_end(arguments(output), state, control, model=SimpleNamespace())
     assert probed
     assert control.should_training_stop
+
+
+def test_a_place_that_can_not_be_looked_into_hides_no_stop_file_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stale mount in the first place; the file lies in the folder above."""
+    output, exists = tmp_path / "output", Path.exists
+
+    def stale(self: Path) -> bool:
+        if self.parent == output:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return exists(self)
+
+    monkeypatch.setattr(Path, "exists", stale)
+    one = GrpoWatchCallback(every=1, stop_file="STOP")
+    assert not one._asked(arguments(output))
+    (tmp_path / "STOP").touch()
+    assert one._asked(arguments(output))
 
 
 def test_it_says_once_that_it_stopped(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:
