@@ -123,6 +123,10 @@ class RunReader:
         self._options, self._stored, self._submit = options, stored, submit
         self.found = found
         """What discovery found last; ``open`` opens what is new of it."""
+        self.lacks = False
+        """Whether stored tables are not read any more, and nothing was read yet of what shows their texts better."""
+        self._silent: frozenset[str] = frozenset()
+        """The channels that were opened without their tables."""
         self._opened = OpenedRun()
         self.read_at: dict[str, float] = {}
         self._parts = RotatedParts()
@@ -180,18 +184,21 @@ class RunReader:
 
     def as_set_now(self, items: Iterable[Item]) -> Iterator[Item]:
         """Stored items as they would be read now: with what the user sets now, without tables not read any more."""
-        silent = without_tables(self.found)
+        silent, stored = without_tables(self.found), self._stored()
         for number, item in enumerate(items):
             if not number:
                 yield from user_config(self._options.settings, self._options.columns)
             outdated = isinstance(item, RunConfig) and item.precedence == FROM_USER
-            if not outdated and not (isinstance(item, CompletionSummary) and item.channel in silent):
+            if isinstance(item, CompletionSummary) and item.channel in silent:
+                self.lacks = self.lacks or silent[item.channel].isdisjoint(stored)
+            elif not outdated:
                 yield item
 
     def reads_unlike(self, found: FoundRun) -> bool:
-        """Whether an open channel would be read in another way: what it read shows better in one that is new."""
-        fewer = without_tables(found) - without_tables(self.found)
-        return any(source.name in fewer for source in self._opened.sources)
+        """Whether a known channel would be read in another way: what it read shows better in one that is new."""
+        fewer = without_tables(found).keys() - without_tables(self.found).keys() - self._silent
+        known = {channel.name for channel in self.found.channels} | {source.name for source in self._opened.sources}
+        return not fewer.isdisjoint(known)
 
     def open(self, pipeline: Pipeline) -> Sequence[Item]:
         """Open the channels that are not open yet; returns the items that announce them."""
@@ -214,6 +221,7 @@ class RunReader:
             care=self._options.care,
             known=known | parts,
         )
+        self._silent |= without_tables(self.found).keys() - known
         self._opened.sources = sorted([*self._opened.sources, *opened.sources], key=reading_order)
         self._slow_at = 0.0
         self._note_places()

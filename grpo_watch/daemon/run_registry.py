@@ -110,10 +110,10 @@ class RunRegistry:
         """Take what its sources counted by now."""
         tracked = self._reading[watch]
         (records, errors), tracked.counted = tracked.counted, counts_of(watch)
-        for kind, count in tracked.counted[0].items():
-            self.records[kind] += count - records[kind]
-        for error, count in tracked.counted[1].items():
-            self.errors[error] += count - errors[error]
+        self.records.update(tracked.counted[0])
+        self.records.subtract(records)
+        self.errors.update(tracked.counted[1])
+        self.errors.subtract(errors)
 
     @property
     def ended(self) -> bool:
@@ -238,10 +238,8 @@ class RunRegistry:
     def _take(self, tracked: TrackedRun, run: FoundRun, options: WatchOptions, now: float) -> None:
         tracked.found, tracked.options = run, options
         watch = tracked.watch
-        if watch is not None and watch.reader.found.roots != run.roots:  # the watched path leads elsewhere by now
-            self._begin_again(tracked, run, now)
-        elif watch is not None and watch.reader.reads_unlike(run):
-            self._begin_again(tracked, run, now, unlike=True)
+        if watch is not None and (watch.reader.found.roots != run.roots or watch.reader.reads_unlike(run)):
+            self._begin_again(tracked, run, now)  # the watched path leads elsewhere by now, or other channels show more
         elif watch is not None:
             watch.update(run)
             self.order.hurry(watch, now)
@@ -254,9 +252,7 @@ class RunRegistry:
         else:
             self._report_once(tracked)
 
-    def _wake(
-        self, tracked: TrackedRun, run: FoundRun, now: float, *, grown: bool = False, unlike: bool = False
-    ) -> None:
+    def _wake(self, tracked: TrackedRun, run: FoundRun, now: float, *, grown: bool = False) -> None:
         tracked.watch = WatchedRun(
             tracked.name,
             run,
@@ -266,7 +262,6 @@ class RunRegistry:
             state_writer=self._state_writer,
             submit=self._submit,
             grown=grown,
-            unlike=unlike,
         )
         self._reading[tracked.watch] = tracked
         self.order.add(tracked.watch, tracked.number)
@@ -280,11 +275,11 @@ class RunRegistry:
         tracked.counted = NOTHING
         watch.reader.close()
 
-    def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float, *, unlike: bool = False) -> None:
+    def _begin_again(self, tracked: TrackedRun, run: FoundRun, now: float) -> None:
         """Rebuild a run that is being read from the state, and read on from there."""
         if tracked.watch is not None:
             self._close(tracked, tracked.watch, now)
-            self._wake(tracked, run, now, unlike=unlike)
+            self._wake(tracked, run, now)
 
     def _report_once(self, tracked: TrackedRun) -> None:
         """Report a run if that was not done yet."""

@@ -62,7 +62,6 @@ class WatchedRun:
         submit: runs heavy work elsewhere.
         grown: whether its files were seen to grow since it was read before: then their times count, not those of its
             steps.
-        unlike: whether other channels show now what the stored alerts rest on: these count until all of it was read.
     """
 
     def __init__(  # noqa: PLR0913  what it is connected to
@@ -76,10 +75,9 @@ class WatchedRun:
         state_writer: StateWriter,
         submit: Submit,
         grown: bool = False,
-        unlike: bool = False,
     ) -> None:
         self.name, self.options = name, options
-        self.ready, self._grown, self._unlike = False, grown, unlike
+        self.ready, self._grown = False, grown
         self.restored = False
         """Whether it is as it was stored, with nothing new read, and does not look ended."""
         self.failures = 0
@@ -127,7 +125,8 @@ class WatchedRun:
     def turn(self, now: float, listing: float = SECOND) -> bool:
         """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""
         if self._work is not None:
-            self.reader.hurry(now)
+            if self._safe:  # what the stored alerts rest on is read whole, however long that takes
+                self.reader.hurry(now)
             more = next(self._work, None)
             if more is not None:
                 self.urgent = self.urgent and more  # what another process works on holds up no other run
@@ -329,7 +328,7 @@ class WatchedRun:
             log.exception("a stored run is damaged and read again", extra={"fields": {"run": self.name}})
             self._state_writer.forget(self.name)
             self._restart(now)
-        if (self._unlike or not self._announced) and self._state_writer.alerts(self.name):
+        if (self.reader.lacks or not self._announced) and self._state_writer.alerts(self.name):
             yield from self._read_again(now)
             return
         self._settle()
@@ -341,7 +340,7 @@ class WatchedRun:
         yield from self._first_pass(now)
 
     def _read_again(self, now: float) -> Iterator[bool]:
-        """The stored alerts are known, what they rest on is not (damaged, archived): read all before it counts."""
+        """The stored alerts count until all that they rest on (damaged, archived, shown better elsewhere) was read."""
         self._open()
         for more in self._first_pass(now):
             self._safe = False

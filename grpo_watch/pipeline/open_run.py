@@ -206,15 +206,18 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
     return opened
 
 
-def without_tables(found: FoundRun) -> frozenset[str]:
-    """The channels whose tables of completions are not read, because a better channel of the run shows the texts."""
-    shown = {channel.what for channel in found.channels}
-    return frozenset(
-        channel.name
-        for channel in found.channels
-        if not shown.isdisjoint(SHOW_TEXTS if channel.what is ChannelContent.CONSOLE else COMPLETIONS)
-        and (channel.what is ChannelContent.CONSOLE or reader(channel.what.value) is not None)
+def without_tables(found: FoundRun) -> Mapping[str, frozenset[str]]:
+    """The channels whose tables of completions are not read, and the better ones of the run that show the texts."""
+    texts, completions = (
+        frozenset(channel.name for channel in found.channels if channel.what in shown)
+        for shown in (SHOW_TEXTS, COMPLETIONS)
     )
+    tables = {
+        channel.name: texts if channel.what is ChannelContent.CONSOLE else completions
+        for channel in found.channels
+        if channel.what is ChannelContent.CONSOLE or reader(channel.what.value) is not None
+    }
+    return {name: better for name, better in tables.items() if better}
 
 
 def user_config(settings: Mapping[str, Scalar], columns: Mapping[str, str]) -> list[RunConfig]:

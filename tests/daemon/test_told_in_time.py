@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -12,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from grpo_watch.daemon.run_reader import RunReader
+from grpo_watch.daemon import watched_run
+from grpo_watch.daemon.run_reader import RunReader, WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
 from grpo_watch.daemon.run_status import TrackedRun
 from grpo_watch.daemon.watched_run import WatchedRun
+from grpo_watch.engine.records import AlertState
+from grpo_watch.pipeline.secondary_channels import CONFLICT, ChannelAgreement
 from tests.support.bundles import RECORDED, unpack
 from tests.support.high import Run
 from tests.support.live import Live
@@ -182,18 +186,39 @@ def test_runs_at_rest_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     live.close()
 
 
-def test_what_was_counted_of_a_run_that_begins_again_counts_once_more(tmp_path: Path) -> None:
+def test_what_was_counted_of_a_run_before_it_begins_again_stays_counted(tmp_path: Path) -> None:
     """The totals are those of all sources since the start, whichever run had its turn."""
-    runs = [Run(tmp_path, f"run-{number}") for number in range(3)]
-    live = Live(tmp_path / "runs", tmp_path / "state", now=runs[0].path.stat().st_mtime)
+    runs, given = [Run(tmp_path, f"run-{number}") for number in range(3)], [WatchOptions()]
+    at = runs[0].path.stat().st_mtime
+    live = Live(tmp_path / "runs", tmp_path / "state", now=at, options=lambda _: given[0])
     live.settle()
     for run in runs:
         run.write(0.2, 0.3)
     live.settle()
     assert records(live, "metrics-jsonl") == 9
+    before, given[0] = {*live.daemon._registry.watches}, WatchOptions(labels={"team": "a"})
+    live.daemon.reload()
+    live.settle()
+    assert before.isdisjoint(live.daemon._registry.watches)
+    assert records(live, "metrics-jsonl") == 9
     runs[1].write(0.4)
     live.settle()
     assert records(live, "metrics-jsonl") == 10
+    live.close()
+
+
+def test_conflicts_that_are_withdrawn_are_counted_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one stayed in the total, and counted twice when another one came."""
+    run, conflicts = Run(tmp_path), Counter[str]()
+    monkeypatch.setattr(ChannelAgreement, "conflicts", property(lambda _: conflicts))
+    live = Live(tmp_path / "runs", tmp_path / "state", now=run.path.stat().st_mtime)
+    counted = []
+    for count in (3, 0, 1):
+        conflicts = Counter({"logging.jsonl": count}) if count else Counter()
+        run.write(0.2)
+        live.settle()
+        counted.append(live.daemon.snapshot().errors["metrics-jsonl", CONFLICT])
+    assert counted == [3, 0, 1]
     live.close()
 
 
@@ -253,4 +278,129 @@ def test_a_log_that_comes_after_the_completions_prints_no_tables_that_count(tmp_
     (tmp_path / "train.log").rename(run / "train.log")
     live.settle()
     assert {batch.step for batch in live.daemon.detail(run.name).batches} == {1, 2, 3, 4, 5, 6}
+    live.close()
+
+
+PRINTED = [("gibberish-completions", "firing", "info"), ("gibberish-completions", "firing", "warning")]
+"""What is sent where only the console shows texts …"""
+WHOLE = [*PRINTED, ("duplicate-completions", "firing", "critical")]
+"""… and when all completions were read."""
+
+
+@pytest.fixture
+def console_only(tmp_path: Path) -> Path:
+    """A run whose console printed tables, which fire ``PRINTED``; its completions lie elsewhere yet (``arrive``)."""
+    run = unpack("trl-1.16.0-12-greedy", tmp_path / "runs")
+    (run / "output").rename(tmp_path / "output")
+    written(run, RECORDED)
+    return run
+
+
+def arrive(run: Path, now: float) -> None:
+    (run.parents[1] / "output").rename(run / "output")
+    written(run, now)
+
+
+def written(run: Path, now: float) -> None:
+    for path in (run, *run.rglob("*")):
+        os.utime(path, (now, now))
+
+
+def sent(live: Live, run: Path) -> list[tuple[str, str, str]]:
+    """What was sent of the texts."""
+    about = {rule for rule, *_ in WHOLE}
+    return [
+        (each.rule, each.to_state.value, each.severity.value)
+        for each in live.transitions(run.name)
+        if each.rule in about and each.to_state is not AlertState.PENDING
+    ]
+
+
+def shown(live: Live, run: Path) -> list[int | None]:
+    """The steps of the batches of completions that count."""
+    return [batch.step for batch in live.daemon.detail(run.name).batches]
+
+
+def test_completions_that_take_long_to_read_resolve_nothing_meanwhile(console_only: Path, tmp_path: Path) -> None:
+    """After two seconds the alert was compared with a replay without any texts: resolved, then fired once more."""
+    elsewhere = Elsewhere()
+    live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED, submit=elsewhere.submit)
+    settled(live, elsewhere)
+    assert sent(live, console_only) == PRINTED
+    arrive(console_only, live.now)
+    live.look()
+    for _ in range(10):
+        live.now += 1.1
+        live.daemon.turn(live.folders())
+        assert elsewhere.given
+        assert sent(live, console_only) == PRINTED
+        assert PRINTED[0][0] in {finding.rule for finding in live.run().findings if finding.resolved_step is None}
+    settled(live, elsewhere)
+    assert sent(live, console_only) == WHOLE
+    assert shown(live, console_only) == [1, 2, 3, 4, 5, 6]
+    live.close()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_completions_that_came_while_the_run_was_not_read_resolve_nothing(
+    console_only: Path,
+    tmp_path: Path,
+    ended: bool,  # noqa: FBT001
+) -> None:
+    """The daemon was down, or had let go of the run: its stored alerts rest on tables that are not read any more."""
+    live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED)
+    live.settle()
+    assert sent(live, console_only) == PRINTED
+    if ended:
+        for _ in range(9):
+            live.settle(9_000.0)
+        assert not live.daemon._registry.watches
+    else:
+        live.close()
+        live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED + 5.0)
+    arrive(console_only, live.now)
+    for _ in range(3):
+        live.settle()
+    assert sent(live, console_only) == WHOLE
+    assert shown(live, console_only) == [1, 2, 3, 4, 5, 6]
+    live.close()
+
+
+def test_completions_that_disappear_and_return_are_no_reason_to_begin_again(console_only: Path, tmp_path: Path) -> None:
+    """Each time all of the run was replayed and read."""
+    live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED)
+    live.settle()
+    first = {*live.daemon._registry.watches}
+    arrive(console_only, live.now)
+    live.settle()
+    second = {*live.daemon._registry.watches}
+    assert first.isdisjoint(second)
+    for _ in range(2):
+        (console_only / "output").rename(tmp_path / "output")
+        live.settle()
+        arrive(console_only, live.now)
+        live.settle()
+    assert {*live.daemon._registry.watches} == second
+    live.close()
+
+
+def test_completions_that_come_while_the_stored_rows_are_replayed_count_alone(
+    console_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No channel was open yet that they could be compared with, so that the console's tables counted as well."""
+    live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED)
+    live.settle()
+    live.close()
+    live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED + 5.0)
+    monkeypatch.setattr(watched_run, "SLICE", 1)
+    written(console_only, live.now)
+    live.look()
+    live.daemon.turn()
+    (watch,) = live.daemon._registry.watches
+    assert not watch.ready
+    assert not watch.reader.channels
+    arrive(console_only, live.now)
+    live.settle()
+    assert sent(live, console_only) == WHOLE
+    assert shown(live, console_only) == [1, 2, 3, 4, 5, 6]
     live.close()
