@@ -304,6 +304,21 @@ def test_the_last_row_of_an_attempt_is_no_misprint_in_a_later_poll() -> None:
     assert polled(assembler, 2.0, *sources) == ["t401", "t402", "j403", "t403", "j404"]
 
 
+def test_rows_wait_for_no_better_channel_that_has_none() -> None:
+    """A tracker writes its first row minutes after the console; it takes over with the first step that it has alone."""
+    assembler = Assembler("run")
+    events, printed = rows("t", ChannelKind.TFEVENTS), rows("c", ChannelKind.CONSOLE, 1, 2)
+    sources = [source(events, ChannelKind.TFEVENTS), source(printed, ChannelKind.CONSOLE)]
+    for one in sources:
+        assert one.kind is not None
+        assembler.feed(ChannelOpened(one.name, one.kind))
+    polled(assembler, 0.0, *sources)
+    assert (assembler.primary, assembler.ledger.last_step) == (ChannelKind.CONSOLE, 2)
+    events.items += [row("t", ChannelKind.TFEVENTS, step) for step in (1, 2, 3)]
+    polled(assembler, 1.0, *sources)
+    assert (assembler.primary, assembler.ledger.last_step) == (ChannelKind.TFEVENTS, 3)
+
+
 def test_a_misprint_in_a_later_poll_holds_up_no_other_channel() -> None:
     assembler = Assembler("run")
     lines, printed = rows("j", ChannelKind.JSONL, 11), rows("c", ChannelKind.CONSOLE, 11)
