@@ -8,6 +8,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 WANTED = 65_536
 """As many as the soft limit is raised to, where the hard limit allows: 20 for each of a few thousand runs."""
@@ -28,13 +29,17 @@ def raise_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def stamp(file: Path | None) -> tuple[int, int, int] | None:
-    """Distinguishes a file from what was there before; None where there is none."""
+Stamp: TypeAlias = tuple[int, int, int]
+"""Inode, size and time of the last write (ns) of a file: as long as they are the same, so is what it holds."""
+
+
+def stamp(file: Path | None) -> Stamp | None:
+    """The stamp of what is there; None where nothing is that may be looked at."""
     try:
         found = file.stat() if file is not None else None
     except OSError:
         return None
-    return found and (found.st_ino, found.st_mtime_ns, found.st_size)
+    return found and (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def lacking(error: Exception) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import yaml
 
 from grpo_watch.errors import FilePlace, LocatedError
+from grpo_watch.shipped_yaml import SAFE_LOADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -161,18 +162,14 @@ def _resolved(path: Path_, document: Document) -> Path_:
     return found
 
 
-_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The safe loader of libyaml where PyYAML was built with it (all its wheels are): ten times as fast."""
-
-
-class _Loader(_SAFE):  # type: ignore[misc]  # which of the two is known at run time only
+class _Loader(SAFE_LOADER):  # type: ignore[misc]  # which of the two is known at run time only
     """The safe loader, with a resolver of its own."""
 
 
 def _refuse_references_and_depth(text: str) -> None:
     """Aliases can blow a kilobyte up to gigabytes, and depth can exhaust the stack: both are seen before building."""
     depth = 0
-    for event in yaml.parse(text, Loader=_SAFE):
+    for event in yaml.parse(text, Loader=SAFE_LOADER):
         if isinstance(event, yaml.AliasEvent):
             raise _refused("aliases (*name) are not allowed", event)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

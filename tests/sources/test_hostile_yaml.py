@@ -69,4 +69,4 @@ def test_one_line_names_the_file(name: str, content: str, tmp_path: Path) -> Non
 
 
 def test_only_the_safe_loader_is_used() -> None:
-    assert issubclass(config_files._SAFE, yaml.constructor.SafeConstructor)
+    assert issubclass(config_files.SAFE_LOADER, yaml.constructor.SafeConstructor)

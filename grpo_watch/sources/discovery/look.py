@@ -7,10 +7,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.sources.discovery.grouping import VERSION_FOLDER
 from grpo_watch.sources.discovery.row_files import WINDOW
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
-from grpo_watch.sources.files.reading import Stamp, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

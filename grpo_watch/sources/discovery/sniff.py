@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING
 
-from grpo_watch.descriptors import lacking
+from grpo_watch.descriptors import Stamp, lacking
 from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import table_columns
@@ -27,7 +27,6 @@ from grpo_watch.sources.discovery.row_files import (
     rewards_by_step,
     unpacked_name,
 )
-from grpo_watch.sources.files.reading import Stamp
 from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.jsonl import decode

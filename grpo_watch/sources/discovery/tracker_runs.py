@@ -11,10 +11,11 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft
 from grpo_watch.sources.discovery.sniff import ChannelContent
-from grpo_watch.sources.files.reading import Stamp, open_regular, stamp
+from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.swanlab import SwanlabSource
 from grpo_watch.sources.trackers.tracker_files import reader

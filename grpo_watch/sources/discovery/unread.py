@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import RawRow
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
@@ -21,7 +22,6 @@ from grpo_watch.sources.discovery.row_files import ends_of
 from grpo_watch.sources.discovery.sniff import ABOUT, CONSOLE_NAME, holds_log
 from grpo_watch.sources.discovery.walk import WalkedFolder
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
-from grpo_watch.sources.files.reading import Stamp, stamp
 from grpo_watch.sources.rows.document import YAML
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.jsonl import JsonlSource, decode

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path, PosixPath
-from typing import TypeAlias
 
 from grpo_watch.errors import SourceError
 
@@ -85,19 +84,6 @@ def before(descriptor: int, offset: int) -> bytes:
 def identity(node: tuple[int, int], head: bytes, behind: bytes) -> str:
     """Names a file as it was read: device and inode (which may be reused), first bytes, bytes before the position."""
     return f"{node[0]}:{node[1]}:{head.hex()}:{behind.hex()}"
-
-
-Stamp: TypeAlias = tuple[int, int, int]
-"""Inode, size and time of the last write (ns) of a file: as long as they are the same, so is what it holds."""
-
-
-def stamp(path: Path) -> Stamp | None:
-    """The stamp of what is there; None where nothing is that may be looked at."""
-    try:
-        info = path.stat()
-    except OSError:
-        return None
-    return info.st_ino, info.st_size, info.st_mtime_ns
 
 
 def inode_of(known: str) -> int:

@@ -15,13 +15,13 @@ from pathlib import Path, PurePath
 
 import xxhash
 
+from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import BROKEN, literal
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
-from grpo_watch.sources.files.reading import Stamp, stamp
 from grpo_watch.sources.rows.layouts import MARK, METRIC_NAMES, Rows, is_number, parts_of, shows_reward
 from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
 from grpo_watch.sources.settings.config_files import plain_yaml

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
+from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess, names_updates
 from grpo_watch.sources.base import Source, SourceStats
-from grpo_watch.sources.files.reading import Stamp, stamp
 from grpo_watch.sources.rows.document import YAML, whole_text
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import MARK, Rows, joined, step_key, triples

@@ -11,11 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar, Setting
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, Source, SourceStats
-from grpo_watch.sources.files.reading import Stamp, open_regular, stamp
+from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.files.throttle import TurnBudget
 
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")

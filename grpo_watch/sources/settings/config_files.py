@@ -19,12 +19,11 @@ from grpo_watch.engine.records import RunConfig, Scalar, Setting
 from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
 from grpo_watch.frameworks.setting_names import canonical_settings, flatten, framework_of_settings, kept_own
+from grpo_watch.shipped_yaml import SAFE_LOADER
 
 MAX_DEPTH = 30
 LONGEST_NUMBER = 400
 NUMBER = re.compile(r"[-+0-9:._]+").fullmatch
-_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The safe loader of libyaml where PyYAML was built with it (all its wheels are): ten times as fast."""
 
 
 class RefusedYamlError(ValueError):
@@ -40,8 +39,8 @@ def plain_yaml(text: str) -> object:
         ValueError: it is no YAML.
     """
     try:
-        _refuse(yaml.parse(text, Loader=_SAFE))
-        return yaml.load(text, Loader=_SAFE)  # noqa: S506  a safe one
+        _refuse(yaml.parse(text, Loader=SAFE_LOADER))
+        return yaml.load(text, Loader=SAFE_LOADER)  # noqa: S506  a safe one
     except (yaml.YAMLError, OverflowError) as error:
         if "maximum nesting depth" in str(error):  # libyaml's own limit, from PyYAML 6.0.4 on
             raise RefusedYamlError(_too_deep(getattr(error, "problem_mark", None))) from error
