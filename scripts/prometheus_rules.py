@@ -83,6 +83,7 @@ def _shipped(rule: Rule) -> Mapping[str, Any]:
     joined = f'grpo_run_info * on (job, instance, run) group_left (severity) {NOTIFIED}{{rule="{rule.name}"}}'
     sentence = _sentence(f'"{rule.name}"', rule.summary)
     notes = {
+        "headline": _Text(_headline(rule)),
         "summary": _Text(f"{{{{ $labels.run }}}}{_ended()}: {sentence}"),
         "evidence": _Text(_evidence(rule)),
         "fix": _Text(_fix(rule)),
@@ -90,6 +91,19 @@ def _shipped(rule: Rule) -> Mapping[str, Any]:
         "page": _Text(PAGE),
     }
     return _alert(joined, {"rule": rule.name}, notes)
+
+
+def _headline(rule: Rule) -> str:
+    """What is wrong in plain words, since when; none of an alert milder than the rule, which proves less."""
+    step = _asked("grpo_alert_first_step{run=%q,rule=%q}", f'"{rule.name}"')
+    since = f"{{{{ with {step} }}}} since step {{{{ . | first | value }}}}{{{{ end }}}}"
+    what, colon, why = rule.headline.partition(": ")
+    said = f"{what}{since}{colon}{why}"
+    if "{step}" in rule.headline:
+        said = rule.headline.replace("{step}", f"{{{{ with {step} }}}}{{{{ . | first | value }}}}{{{{ end }}}}")
+    if rule.severity is Severity.CRITICAL:
+        return f'{{{{ if eq $labels.severity "critical" }}}}{said}{{{{ end }}}}'
+    return said
 
 
 def _others(known: Iterable[str]) -> Mapping[str, Any]:

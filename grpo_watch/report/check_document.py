@@ -14,6 +14,7 @@ from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RunSnapshot, RunVe
 from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  reports take it from here
 from grpo_watch.engine.waste import wasted
 from grpo_watch.report.blindness import headline
+from grpo_watch.report.view import in_short
 from grpo_watch.safe_text import strict
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "guessed": dict(snapshot.judgement.guessed),
         "early_signs": early_sign_documents(snapshot),
         "caveats": list(caveats(snapshot)),
-        "findings": [in_full(finding, snapshot.findings) for finding in snapshot.findings],
+        "findings": [in_full(finding, snapshot) for finding in snapshot.findings],
         "rules": [
             {"rule": rule.rule, "status": rule.status.value, "reason": rule.reason or None} for rule in snapshot.rules
         ],
@@ -191,11 +192,12 @@ def evidence(finding: Finding) -> dict[str, Scalar]:
     return {name: strict(value) for name, value in finding.evidence.items()}
 
 
-def in_full(finding: Finding, findings: Sequence[Finding]) -> dict[str, Any]:
+def in_full(finding: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
     """All of one of the findings of a run; ``first_sign`` is the step where it or what it explains began."""
-    sign = first_sign(finding, findings)
+    sign = first_sign(finding, snapshot.findings)
     return {
         **episode(finding),
+        "headline": in_short(finding, snapshot.language, snapshot.findings),
         "evidence": evidence(finding),
         "summary": finding.summary,
         "hint": finding.hint,

@@ -91,13 +91,13 @@ def shown_document(shown: FindingView) -> dict[str, Any]:
 
 def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
     """The findings of one run as ``/api/v1/alerts`` lists them."""
-    return [{"run": snapshot.run, **finding_document(finding, snapshot.findings)} for finding in snapshot.findings]
+    return [{"run": snapshot.run, **finding_document(finding, snapshot)} for finding in snapshot.findings]
 
 
-def finding_document(finding: Finding, findings: Sequence[Finding]) -> dict[str, Any]:
+def finding_document(finding: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
     """One of the findings of a run; numbers that are not finite stay so for ``answers.strict``."""
     status = "firing" if finding.resolved_step is None else "resolved"
-    return {**in_full(finding, findings), "key": finding.key, "status": status, "evidence": dict(finding.evidence)}
+    return {**in_full(finding, snapshot), "key": finding.key, "status": status, "evidence": dict(finding.evidence)}
 
 
 def brief_document(run: RunOverview) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
     snapshot = pasteable(run.snapshot, str(run.folder or ""))
     findings = [
         {
-            **finding_document(each, snapshot.findings),
+            **finding_document(each, snapshot),
             "course": course(each, snapshot.language),
             "wasted_text": wasted_words(each.wasted, snapshot.language) if each.wasted else "",
         }
@@ -158,7 +158,7 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
 def card_document(shown: FindingView, snapshot: RunSnapshot) -> dict[str, Any]:
     """One card of the page for findings that say the same, in the words of every report."""
     return {
-        **finding_document(shown.finding, snapshot.findings),
+        **finding_document(shown.finding, snapshot),
         "since": shown.since,
         "episodes": shown.episodes,
         "keys": list(shown.keys),

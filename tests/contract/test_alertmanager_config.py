@@ -105,6 +105,8 @@ def test_a_message_says_what_is_known(rendered: Callable[..., str]) -> None:
     common = {"commonLabels": {"run": "a"}, "commonAnnotations": {"page": "http://gpu7:9853/"}}
     assert rendered("grpo.title", firing, bare, over, **common) == "2 firing · a"
     assert rendered("grpo.title", firing, over, **common) == "CRITICAL run-crashed · a"
+    plain = alert("firing", CRASHED, headline="Crashed after step 5 (<!here>)")
+    assert rendered("grpo.title", plain, **common) == "CRITICAL Crashed after step 5 (&lt;!here&gt;) · a"
     assert rendered("grpo.text", firing, bare, over, **common).splitlines() == [
         "*critical* `run-crashed` It ended.",
         ">evidence: step 5",

@@ -84,6 +84,7 @@ def test_label(name: str) -> None:
 
     assert not [rule for rule in run["rules"] if rule["status"] == "broken"]
     assert not [finding["hint"] for finding in run["findings"] if re.search(r"\{[a-z]\w*\}", finding["hint"])]
+    assert all(finding["headline"] and "{" not in finding["headline"] for finding in loud)
     for alternatives in label["must"]:
         fired = [finding["fired_step"] for finding in loud if finding["rule"] in alternatives]
         assert fired, f"none of {alternatives} in {said}"

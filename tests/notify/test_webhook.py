@@ -29,7 +29,10 @@ def webhook(**settings: Any) -> Receiver:
 def test_the_document_of_the_interface() -> None:
     """These keys, and the runbook; numbers that JSON can't hold are words."""
     with receiving() as server:
-        notification = a_notification(evidence={"kl_reference": 0.0, "loss": math.nan, "note": "half \ud83d"})
+        notification = a_notification(
+            evidence={"kl_reference": 0.0, "loss": math.nan, "note": "half \ud83d"},
+            headline="Not learning since step 3",
+        )
         assert webhook(url=server.url).send(notification).result is DeliveryResult.DELIVERED
     (sent,) = server.sent
     assert sent.headers["content-type"] == "application/json"
@@ -43,6 +46,7 @@ def test_the_document_of_the_interface() -> None:
         "key": "",
         "severity": "critical",
         "step": 10,
+        "headline": "Not learning since step 3",
         "summary": "KL has been exactly 0 for 9 steps although rewards differ.",
         "evidence": {"kl_reference": 0.0, "loss": "NaN", "note": "half ?"},
         "hint": "Stop the run.",

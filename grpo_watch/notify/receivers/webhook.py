@@ -60,6 +60,7 @@ def own_document(notification: Notification) -> dict[str, Any]:
         "key": notification.key,
         "severity": notification.severity,
         "step": notification.step,
+        "headline": notification.headline,
         "summary": sentence(notification),
         "evidence": dict(notification.evidence),
         "hint": notification.hint,
