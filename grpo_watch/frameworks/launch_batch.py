@@ -74,54 +74,24 @@ def rules_of(settings: LaunchSettings) -> LaunchRules:
     return launch_rules()[settings.framework]
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchBatch:
-    """One launch's batch settings with every default filled in.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchBatch(BatchPlan):
+    """One launch's batch with every default filled in, and what its framework asks besides.
 
-    ``steps_per_generation`` and ``generation_batch_size`` are None unless given. ``prompts`` are the rows left for
-    training, None where the dataset's size is unknown. ``configured_per_device`` is what was asked for where the
-    framework silently trains with another value. ``ungiven_group`` is the group's size where that is a default.
+    ``dataset_size`` are the rows left for training, None where they are unknown; ``steps_set`` is a max_steps that was
+    given. ``configured_per_device`` is what was asked for where the framework silently trains with another value.
+    ``ungiven_group`` is the group's size where that is a default.
     """
 
     rules: OnTrainer
     framework: str
     version: str
-    style: StepFormula
-    world_size: int
-    per_device: int
-    accumulation: int
-    group: int
-    steps_per_generation: int | None = None
-    generation_batch_size: int | None = None
-    iterations: int = 1
-    epochs: float = 1.0
-    max_steps: int | None = None
-    prompts: int | None = None
+    steps_set: int | None = None
     evaluates: bool = False
-    eval_per_device: int = 8
-    eval_group: int | None = None
+    per_device_eval_batch_size: int = 8
+    num_generations_eval: int | None = None
     configured_per_device: int | None = None
     ungiven_group: int | None = None
-
-    @property
-    def global_batch(self) -> int:
-        """Rows of one micro-step over all processes."""
-        return self.per_device * self.world_size
-
-    def plan(self) -> BatchPlan:
-        """The same as the arithmetic of steps takes it; with an unknown dataset, of size 0."""
-        return BatchPlan(
-            dataset_size=self.prompts or 0,
-            per_device_train_batch_size=self.per_device,
-            num_generations=self.group,
-            world_size=self.world_size,
-            gradient_accumulation_steps=self.accumulation,
-            steps_per_generation=self.steps_per_generation,
-            generation_batch_size=self.generation_batch_size,
-            num_iterations=self.iterations,
-            num_train_epochs=self.epochs,
-            style=self.style,
-        )
 
 
 def lacking(settings: LaunchSettings) -> tuple[str, ...]:
@@ -162,8 +132,9 @@ def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
     rules = rules_of(settings)
     if not isinstance(rules, OnTrainer) or lacking(settings) or not settings.world_size:
         return None
-    per_device, rows = settings.whole("per_device_train_batch_size") or 1, settings.dataset_size
+    rows, per_device = settings.dataset_size, settings.whole("per_device_train_batch_size") or 1
     filled = max(1, math.ceil(ACCUMULATED / per_device / settings.world_size))
+    accumulated = settings.whole("gradient_accumulation_steps") or filled  # not DeepSpeed's own number
     epochs = settings.number("num_train_epochs")
     batch = LaunchBatch(
         rules=rules,
@@ -171,23 +142,23 @@ def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
         version=settings.version,
         style=_style(settings),
         world_size=settings.world_size,
-        per_device=per_device,
-        accumulation=settings.whole("gradient_accumulation_steps") or filled,  # not DeepSpeed's own number
-        group=settings.whole("num_generations") or 1,
+        dataset_size=None if rows is None or uncounted(settings) else rules.training_rows(settings, rows),
+        per_device_train_batch_size=per_device,
+        gradient_accumulation_steps=accumulated,
+        num_generations=settings.whole("num_generations") or 1,
         steps_per_generation=settings.whole("steps_per_generation"),
         generation_batch_size=settings.whole("generation_batch_size"),
-        iterations=max(settings.whole("num_iterations") or 1, 1),
-        epochs=1.0 if epochs is None else epochs,
-        max_steps=total if (total := settings.whole("max_steps") or 0) > 0 else None,
-        prompts=None if rows is None or uncounted(settings) else rules.training_rows(settings, rows),
+        num_iterations=max(settings.whole("num_iterations") or 1, 1),
+        num_train_epochs=1.0 if epochs is None else epochs,
+        steps_set=total if (total := settings.whole("max_steps") or 0) > 0 else None,
         evaluates=rules.evaluates(settings) and not unevaluated(settings),
-        eval_per_device=settings.whole("per_device_eval_batch_size") or 8,
-        eval_group=settings.whole("num_generations_eval"),
+        per_device_eval_batch_size=settings.whole("per_device_eval_batch_size") or 8,
+        num_generations_eval=settings.whole("num_generations_eval"),
         ungiven_group=settings.whole("num_generations") if settings.given("num_generations") is None else None,
     )
-    if not settings.facts.replaces_batch or batch.global_batch * batch.accumulation % batch.group == 0:
+    if not settings.facts.replaces_batch or batch.global_batch * accumulated % batch.num_generations == 0:
         return batch
-    return replace(batch, per_device=batch.group, configured_per_device=batch.per_device)
+    return replace(batch, per_device_train_batch_size=batch.num_generations, configured_per_device=per_device)
 
 
 def _style(settings: LaunchSettings) -> StepFormula:
@@ -212,21 +183,20 @@ def factors(batch: LaunchBatch) -> tuple[tuple[str, int], ...]:
     """What the version's rule multiplies, each with its setting."""
     if batch.generation_batch_size:
         return (("generation_batch_size", batch.generation_batch_size),)
-    each = (("per_device_train_batch_size", batch.per_device), ("processes", batch.world_size))
+    each = (("per_device_train_batch_size", batch.per_device_train_batch_size), ("processes", batch.world_size))
     if not at_least(batch.version, batch.rules.accumulation_counts_since):
         return each
     if batch.steps_per_generation:
         return (*each, ("steps_per_generation", batch.steps_per_generation))
-    return (*each, ("gradient_accumulation_steps", batch.accumulation))
+    return (*each, ("gradient_accumulation_steps", batch.gradient_accumulation_steps))
 
 
 def _training(batch: LaunchBatch) -> Iterator[Refusal]:
     """What the first moments of training show of a batch that got through."""
-    plan = batch.plan()
-    if plan.micro_batches < 1:
+    if batch.micro_batches < 1:
         text = "batch_size should be a positive integer value, but got batch_size=0"
         yield Refusal(RefusalKind.NO_BATCH, RefusalStage.TRAINING, text)
-    elif batch.prompts is not None and plan.micro_steps < 1 and batch.max_steps is None:
+    elif batch.dataset_size is not None and batch.micro_steps < 1 and batch.steps_set is None:
         yield Refusal(RefusalKind.NO_STEPS, RefusalStage.TRAINING, NO_STEPS)
-    elif batch.prompts is not None and plan.drawn < 1:
+    elif batch.dataset_size is not None and batch.drawn < 1:
         yield Refusal(RefusalKind.NOTHING_DRAWN, RefusalStage.SILENT, "")

@@ -26,44 +26,40 @@ def _on_trainer(settings: LaunchSettings) -> Prediction | None:
     batch = batch_of(settings)
     if batch is None or refusals(batch):
         return None
-    plan = batch.plan()
-    per_generation = plan.micro_batches * batch.iterations / batch.accumulation
-    known = batch.prompts is not None
-    total = batch.max_steps or (plan.max_steps if known else None)
-    per_epoch = plan.steps_per_epoch if known else None
-    drawn = plan.drawn if known else None
-    reached = _reached(batch, total, drawn)
+    per_generation = batch.optimizer_steps_per_generation
+    total = batch.steps_set or batch.max_steps
+    reached = _reached(batch, total)
     return Prediction(
         max_steps=total,
-        steps_per_epoch=per_epoch,
-        completions_per_step=plan.completions_per_step,
-        prompts_per_step=plan.completions_per_step / batch.group,
-        generation_batch_size=plan.completions,
+        steps_per_epoch=batch.steps_per_epoch,
+        completions_per_step=batch.completions_per_step,
+        prompts_per_step=batch.completions_per_step / batch.num_generations,
+        generation_batch_size=batch.completions,
         optimizer_steps_per_generation=per_generation,
         formula=_formula(batch, total),
-        completions=None if reached is None else math.ceil(reached / per_generation) * plan.completions,
+        completions=None if reached is None else math.ceil(reached / per_generation) * batch.completions,
         notes=tuple(_notes(settings, batch, total, reached)),
     )
 
 
-def _reached(batch: LaunchBatch, total: int | None, drawn: int | None) -> int | None:
+def _reached(batch: LaunchBatch, total: int | None) -> int | None:
     """Steps that the run really makes: fewer than the total where more rows are counted than drawn."""
-    if total is None or drawn is None or batch.max_steps is not None:
+    if total is None or batch.steps_set is not None:
         return total
-    full, rest = divmod(drawn, batch.accumulation)
-    return min(total, math.ceil(batch.epochs) * (full + (rest > 0)))
+    full, rest = divmod(batch.drawn, batch.gradient_accumulation_steps)
+    return min(total, math.ceil(batch.num_train_epochs) * (full + (rest > 0)))
 
 
 def _formula(batch: LaunchBatch, total: int | None) -> str:
-    if batch.max_steps is not None:
-        return f"max_steps = {batch.max_steps}, as set"
-    return "" if total is None else f"{batch.plan().formula} = {total}"
+    if batch.steps_set is not None:
+        return f"max_steps = {batch.steps_set}, as set"
+    return "" if total is None else f"{batch.formula} = {total}"
 
 
 def _notes(settings: LaunchSettings, batch: LaunchBatch, total: int | None, reached: int | None) -> Iterator[str]:
     if batch.configured_per_device is not None:
         set_to = batch.configured_per_device
-        yield f"Unsloth trains with {batch.per_device} per device, not with the {set_to} that is set"
+        yield f"Unsloth trains with {batch.per_device_train_batch_size} per device, not with the {set_to} that is set"
     if total is not None and reached is not None and reached < total:
         yield (
             f"{batch.framework} {batch.version} counts an incomplete generation batch that it does not draw: "

@@ -22,16 +22,6 @@ USUAL_GROUP = 8
 LARGEST_GROUP = 64
 TRIED: Mapping[int, int] = MappingProxyType({1: 64, 2: 10, 3: 8})
 """How many values of one setting are tried, the nearest first, by how many settings change together."""
-SETTING = {
-    "per_device": "per_device_train_batch_size",
-    "accumulation": "gradient_accumulation_steps",
-    "steps_per_generation": "steps_per_generation",
-    "generation_batch_size": "generation_batch_size",
-    "group": "num_generations",
-    "eval_per_device": "per_device_eval_batch_size",
-    "eval_group": "num_generations_eval",
-}
-"""The field of a batch and the setting that it comes from."""
 
 
 class _Tried(NamedTuple):
@@ -78,22 +68,27 @@ def _offers_more(batch: LaunchBatch, tried: _Tried, found: list[_Tried]) -> bool
 
 
 def _options(batch: LaunchBatch) -> dict[str, tuple[int | None, ...]]:
-    """Values that may be tried for each field."""
+    """Values that may be tried for each setting."""
+    group = batch.num_generations
+
+    def up_to_twice(value: int, least: int = 1) -> range:
+        return range(1, 2 * max(value, group, least) + 1)
+
     options: dict[str, tuple[int | None, ...]] = {
-        "per_device": tuple(range(1, 2 * max(batch.per_device, batch.group) + 1)),
-        "accumulation": tuple(range(1, 2 * max(batch.accumulation, batch.group, USUAL_GROUP) + 1)),
-        "group": tuple(range(2, min(LARGEST_GROUP, 2 * max(batch.group, USUAL_GROUP)) + 1)),
+        "per_device_train_batch_size": tuple(up_to_twice(batch.per_device_train_batch_size)),
+        "gradient_accumulation_steps": tuple(up_to_twice(batch.gradient_accumulation_steps, USUAL_GROUP)),
+        "num_generations": tuple(range(2, min(LARGEST_GROUP, 2 * max(group, USUAL_GROUP)) + 1)),
     }
     if batch.steps_per_generation:
-        options["steps_per_generation"] = (None, *range(1, 2 * max(batch.steps_per_generation, batch.group) + 1))
+        options["steps_per_generation"] = (None, *up_to_twice(batch.steps_per_generation))
     if batch.generation_batch_size:
-        whole = math.lcm(batch.global_batch, batch.group)
+        whole = math.lcm(batch.global_batch, group)
         nearest = max(1, round(batch.generation_batch_size / whole))
         options["generation_batch_size"] = (None, *(whole * times for times in range(max(1, nearest - 2), nearest + 3)))
     if batch.evaluates:
-        options["eval_per_device"] = tuple(range(1, 2 * max(batch.eval_per_device, batch.group) + 1))
-        if batch.eval_group is not None:
-            options["eval_group"] = (None, *range(2, 2 * batch.group + 1))
+        options["per_device_eval_batch_size"] = tuple(up_to_twice(batch.per_device_eval_batch_size))
+        if batch.num_generations_eval is not None:
+            options["num_generations_eval"] = (None, *range(2, 2 * group + 1))
     return options
 
 
@@ -125,18 +120,23 @@ def _products(
 
 def _distance(batch: LaunchBatch, changed: LaunchBatch, fields: tuple[str, ...]) -> tuple[float, ...]:
     """More memory weighs most, then another group, then other completions per step, then how far the values move."""
-    memory = changed.per_device > batch.per_device or changed.eval_per_device > batch.eval_per_device
-    before, after = batch.plan(), changed.plan()
-    group = max(batch.group, 2) if batch.group > 1 else USUAL_GROUP
+    group = max(batch.num_generations, 2) if batch.num_generations > 1 else USUAL_GROUP
     moved = sum(
-        _apart(getattr(batch, field) if field != "group" else group, getattr(changed, field)) for field in fields
+        _apart(getattr(batch, field) if field != "num_generations" else group, getattr(changed, field))
+        for field in fields
     )
     return (
-        float(memory),
-        abs(math.log(changed.group / group)) if batch.group > 1 else 0.0,
-        round(abs(math.log(after.completions_per_step / before.completions_per_step)), 6),
+        float(_takes_more(batch, changed)),
+        abs(math.log(changed.num_generations / group)) if batch.num_generations > 1 else 0.0,
+        round(abs(math.log(changed.completions_per_step / batch.completions_per_step)), 6),
         moved,
     )
+
+
+def _takes_more(batch: LaunchBatch, changed: LaunchBatch) -> bool:
+    """Whether a device needs more memory for training or evaluation."""
+    names = ("per_device_train_batch_size", "per_device_eval_batch_size")
+    return any(getattr(changed, name) > getattr(batch, name) for name in names)
 
 
 def _apart(old: int | None, new: int | None) -> float:
@@ -144,24 +144,23 @@ def _apart(old: int | None, new: int | None) -> float:
 
 
 def _suggestion(settings: LaunchSettings, batch: LaunchBatch, tried: _Tried) -> Suggestion:
-    changes: dict[str, Scalar] = {settings.own_name(SETTING[field]): value for field, value in tried.changes.items()}
-    kept = tuple(_kept(batch, tried.batch))
-    plan = tried.batch.plan()
-    size = f"{plan.completions} completions per generation = {plan.prompts} x {tried.batch.group}"
+    changes: dict[str, Scalar] = {settings.own_name(field): value for field, value in tried.changes.items()}
+    new = tried.batch
+    kept = tuple(_kept(batch, new))
+    size = f"{new.completions} completions per generation = {new.prompts} x {new.num_generations}"
     why = f"{size}; keeps {', '.join(kept)}" if kept else size
-    return Suggestion(changes, why, kept, _was(settings, [SETTING[field] for field in tried.changes]))
+    return Suggestion(changes, why, kept, _was(settings, tried.changes))
 
 
 def _kept(batch: LaunchBatch, changed: LaunchBatch) -> Iterator[str]:
     """What stays as it was; memory counts as kept where it shrinks."""
-    before, after = batch.plan(), changed.plan()
-    if changed.per_device <= batch.per_device and changed.eval_per_device <= batch.eval_per_device:
+    if not _takes_more(batch, changed):
         yield "memory per device"
-    if changed.group == batch.group:
+    if changed.num_generations == batch.num_generations:
         yield "group size"
-    if after.completions == before.completions and batch.style.counting is not SamplerCount.PROMPTS:
+    if changed.completions == batch.completions and batch.style.counting is not SamplerCount.PROMPTS:
         yield "generation batch"
-    if after.completions_per_step == before.completions_per_step:
+    if changed.completions_per_step == batch.completions_per_step:
         yield "completions per step"
 
 

@@ -119,12 +119,11 @@ def our_view(launch: dict[str, Any], version: str, transformers: str) -> View:
     )
     batch = batch_of(settings)
     assert batch is not None
-    plan = batch.plan()
     for refusal in refusals(batch):
         if refusal.kind is RefusalKind.NOTHING_DRAWN:
-            return View(refusal.kind.name, "", batch.max_steps or plan.max_steps, 0)
+            return View(refusal.kind.name, "", batch.steps_set or batch.max_steps, 0)
         return View(f"{refusal.kind.name} ({refusal.stage.name.lower()})", refusal.text)
-    return View("accepted", "", batch.max_steps or plan.max_steps, plan.drawn)
+    return View("accepted", "", batch.steps_set or batch.max_steps, batch.drawn)
 
 
 def compare(python: str, count: int, seed: int) -> tuple[str, list[Case]]:

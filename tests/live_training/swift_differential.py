@@ -46,5 +46,4 @@ def _our_view(launch: dict[str, Any], version: str) -> View:
     )
     assert batch is not None
     refused = refusals(batch)
-    plan = batch.plan()
-    return View("refused", refused[0].text) if refused else View("accepted", "", plan.completions, plan.micro_batches)
+    return View("refused", refused[0].text) if refused else View("accepted", "", batch.completions, batch.micro_batches)

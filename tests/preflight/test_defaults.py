@@ -56,7 +56,7 @@ def test_ms_swift_fills_the_accumulation_up_until_3_6() -> None:
     old, new = (batch_of(LaunchSettings(launch("ms-swift", version, 2, **given))) for version in ("3.6.4", "3.7.0"))
     assert old is not None
     assert new is not None
-    assert (old.accumulation, new.accumulation) == (2, 1)
+    assert (old.gradient_accumulation_steps, new.gradient_accumulation_steps) == (2, 1)
 
 
 def test_what_was_given_comes_first_and_text_is_read() -> None:

@@ -121,10 +121,11 @@ def style_of(framework: str, version: str | None, transformers: str | None = Non
 class BatchPlan:
     """What decides the number of steps; sizes count completions, ``dataset_size`` counts training prompts.
 
+    Of an unknown dataset (None) nothing is drawn.
     ``steps_per_generation`` None means ``generation_batch_size`` decides, or else ``gradient_accumulation_steps``.
     """
 
-    dataset_size: int
+    dataset_size: int | None
     per_device_train_batch_size: int
     num_generations: int
     world_size: int = 1
@@ -165,6 +166,11 @@ class BatchPlan:
         return self.global_batch * self.gradient_accumulation_steps * factor
 
     @property
+    def optimizer_steps_per_generation(self) -> float:
+        """How often the weights change per generation batch."""
+        return self.micro_batches * self.num_iterations / self.gradient_accumulation_steps
+
+    @property
     def prompts(self) -> int:
         """Whole groups of one generation batch."""
         return self.completions // self.num_generations
@@ -174,7 +180,7 @@ class BatchPlan:
         """Micro-steps per epoch and device, as the sampler's length tells the trainer."""
         if self.style.counting is SamplerCount.WHOLE_BATCHES:
             return self.drawn
-        rows = self.dataset_size
+        rows = self.dataset_size or 0
         if self.style.counting is SamplerCount.COMPLETIONS:
             rows *= self.num_generations * self.num_iterations
         return rows // self.global_batch if self.style.drop_last else -(-rows // self.global_batch)
@@ -184,7 +190,7 @@ class BatchPlan:
         """Micro-steps per epoch and device that are really made: fewer than counted in TRL 0.16 to 0.19."""
         if not self.style.draws_whole:
             return self.micro_steps
-        return self.dataset_size // max(self.prompts, 1) * self.num_iterations * self.micro_batches
+        return (self.dataset_size or 0) // max(self.prompts, 1) * self.num_iterations * self.micro_batches
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -208,10 +214,8 @@ class BatchPlan:
     def formula(self) -> str:
         """The arithmetic in one line, with its numbers."""
         rounded = "floor" if self.style.floor else "ceil"
-        return f"ceil({self.num_train_epochs:g} epochs x {rounded}({self._micro_text()} / {self._accumulated()}))"
-
-    def _accumulated(self) -> str:
-        return f"{self.gradient_accumulation_steps} accumulated"
+        accumulated = f"{self.gradient_accumulation_steps} accumulated"
+        return f"ceil({self.num_train_epochs:g} epochs x {rounded}({self._micro_text()} / {accumulated}))"
 
     def _micro_text(self) -> str:
         if self.style.counting is SamplerCount.WHOLE_BATCHES:

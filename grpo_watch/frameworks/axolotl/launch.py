@@ -18,14 +18,14 @@ ALONE = "With num_generations=1, every group has zero advantage and the policy n
 
 def _own(batch: LaunchBatch) -> Iterator[Refusal]:
     """The first reason that axolotl finds; none where the group's size is left to TRL."""
-    if batch.group == batch.ungiven_group or not at_least(batch.version, SINCE):
+    if batch.num_generations == batch.ungiven_group or not at_least(batch.version, SINCE):
         return
-    size = batch.generation_batch_size or batch.per_device * batch.accumulation
-    wanted = batch.group * batch.world_size
-    if batch.group < 2:  # noqa: PLR2004  a group of one has nothing to compare
-        text = f"GRPO requires `trl.num_generations >= 2` (got {batch.group}). {ALONE}"
+    size = batch.generation_batch_size or batch.per_device_train_batch_size * batch.gradient_accumulation_steps
+    wanted = batch.num_generations * batch.world_size
+    if batch.num_generations < 2:  # noqa: PLR2004  a group of one has nothing to compare
+        text = f"GRPO requires `trl.num_generations >= 2` (got {batch.num_generations}). {ALONE}"
         yield Refusal(RefusalKind.GROUP_SIZE, RefusalStage.ARGUMENTS, text)
-    elif size % batch.group:
+    elif size % batch.num_generations:
         yield Refusal(RefusalKind.GROUPS, RefusalStage.ARGUMENTS, _not_whole(batch, size), _factors(batch))
     elif batch.world_size > 1 and size < wanted:
         text = f"GRPO with world_size={batch.world_size} requires effective_gbs >= num_generations * world_size = "
@@ -37,17 +37,21 @@ def _factors(batch: LaunchBatch) -> tuple[tuple[str, int], ...]:
     """What axolotl multiplies, by TRL's names."""
     if batch.generation_batch_size:
         return (("generation_batch_size", batch.generation_batch_size),)
-    return (("per_device_train_batch_size", batch.per_device), ("gradient_accumulation_steps", batch.accumulation))
+    return (
+        ("per_device_train_batch_size", batch.per_device_train_batch_size),
+        ("gradient_accumulation_steps", batch.gradient_accumulation_steps),
+    )
 
 
 def _not_whole(batch: LaunchBatch, size: int) -> str:
+    group, each, steps = batch.num_generations, batch.per_device_train_batch_size, batch.gradient_accumulation_steps
     text = f"GRPO: generation batch size must be divisible by `trl.num_generations`. Got effective_gbs={size} (from "
     if batch.generation_batch_size:
-        return f"{text}trl.generation_batch_size) and num_generations={batch.group}."
-    whole = math.lcm(batch.group, batch.per_device)
-    text += f"micro_batch_size ({batch.per_device}) * gradient_accumulation_steps ({batch.accumulation})) and "
-    text += f"num_generations={batch.group}. Smallest fix: set `gradient_accumulation_steps: "
-    return f"{text}{whole // batch.per_device}` (so micro_batch_size * GA = {whole} is a multiple of {batch.group})."
+        return f"{text}trl.generation_batch_size) and num_generations={group}."
+    whole = math.lcm(group, each)
+    text += f"micro_batch_size ({each}) * gradient_accumulation_steps ({steps})) and "
+    text += f"num_generations={group}. Smallest fix: set `gradient_accumulation_steps: "
+    return f"{text}{whole // each}` (so micro_batch_size * GA = {whole} is a multiple of {group})."
 
 
 def _refusals(batch: LaunchBatch) -> Iterator[Refusal]:

@@ -138,10 +138,10 @@ MEGATRON = OwnArithmetic(
 
 def _swift(batch: LaunchBatch) -> Iterator[Refusal]:
     """ms-swift 4.2 on: both generation settings may be given if they agree."""
-    if batch.group < 2:  # noqa: PLR2004  a group of one has nothing to compare
+    if batch.num_generations < 2:  # noqa: PLR2004  a group of one has nothing to compare
         yield Refusal(RefusalKind.GROUP_SIZE, RefusalStage.ARGUMENTS, "num_generations must be greater than 1 for GRPO")
         return
-    size = batch.plan().completions
+    size = batch.completions
     expected = batch.global_batch * (batch.steps_per_generation or 0)
     if batch.steps_per_generation and size != expected:
         text = f"generation_batch_size ({size}) must equal per_device_train_batch_size * world_size * "
@@ -149,12 +149,13 @@ def _swift(batch: LaunchBatch) -> Iterator[Refusal]:
         return
     if size % batch.global_batch:
         yield not_a_multiple(batch)
-    if size % batch.group:
-        text = f"generation_batch_size ({size}) must be evenly divisible by num_generations ({batch.group}). "
+    if size % batch.num_generations:
+        text = f"generation_batch_size ({size}) must be evenly divisible by num_generations ({batch.num_generations}). "
         yield Refusal(RefusalKind.GROUPS, RefusalStage.ARGUMENTS, f"{text}Valid values: {divisors(size, 2)}.")
-    group, evaluated = batch.eval_group or batch.group, batch.eval_per_device * batch.world_size
+    group, each = batch.num_generations_eval or batch.num_generations, batch.per_device_eval_batch_size
+    evaluated = each * batch.world_size
     if batch.evaluates and evaluated % group:
-        text = f"The global eval batch size ({batch.world_size} x {batch.eval_per_device}) must be evenly divisible by "
+        text = f"The global eval batch size ({batch.world_size} x {each}) must be evenly divisible by "
         values = f"num_generations_eval ({group}). Valid values: {divisors(evaluated, 1)}."
         yield Refusal(RefusalKind.EVAL_GROUPS, RefusalStage.ARGUMENTS, text + values)
 

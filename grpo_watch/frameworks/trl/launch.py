@@ -17,14 +17,15 @@ BOTH = "'generation_batch_size' and 'steps_per_generation' can not be both confi
 
 def whole_global(batch: LaunchBatch) -> Iterator[Refusal]:
     """TRL 0.15 and 0.16: accumulation does not count; one generation is never among the valid values."""
-    stage = RefusalStage.TRAINER
-    yield from _old(batch, RefusalKind.GROUPS, stage, "global train", (batch.world_size, batch.per_device), "train")
+    stage, parts = RefusalStage.TRAINER, (batch.world_size, batch.per_device_train_batch_size)
+    yield from _old(batch, RefusalKind.GROUPS, stage, "global train", parts, "train")
     yield from _old_evaluation(batch, stage, "global eval", "eval")
 
 
 def effective(batch: LaunchBatch) -> Iterator[Refusal]:
     """TRL 0.17: accumulation counts, and one generation has a text of its own."""
-    stage, parts = RefusalStage.TRAINER, (batch.world_size, batch.per_device, batch.accumulation)
+    stage = RefusalStage.TRAINER
+    parts = (batch.world_size, batch.per_device_train_batch_size, batch.gradient_accumulation_steps)
     yield from _two_at_least(batch, stage)
     yield from _old(batch, RefusalKind.GROUPS, stage, "effective train", parts)
     yield from _old_evaluation(batch, stage, "effective eval")
@@ -40,13 +41,14 @@ def mixed(batch: LaunchBatch, *, careless: bool) -> Iterator[Refusal]:
     if batch.generation_batch_size and batch.steps_per_generation:
         yield Refusal(RefusalKind.BOTH_SET, stage, BOTH)
         return
-    size = batch.plan().completions
-    if size % (batch.per_device if careless else batch.global_batch):
+    size = batch.completions
+    if size % (batch.per_device_train_batch_size if careless else batch.global_batch):
         yield not_a_multiple(batch)
     yield from _two_at_least(batch, stage)
-    if not _whole_groups(size, batch.group):
-        parts = (batch.world_size, batch.per_device, size // batch.global_batch)
-        yield Refusal(RefusalKind.GROUPS, stage, _old_text("effective train", "effective train", parts, batch.group))
+    if not _whole_groups(size, batch.num_generations):
+        parts = (batch.world_size, batch.per_device_train_batch_size, size // batch.global_batch)
+        text = _old_text("effective train", "effective train", parts, batch.num_generations)
+        yield Refusal(RefusalKind.GROUPS, stage, text)
     yield from _old_evaluation(batch, stage, "global eval")
 
 
@@ -55,37 +57,37 @@ def modern(batch: LaunchBatch, *, evaluation: str) -> Iterator[Refusal]:
     if batch.generation_batch_size and batch.steps_per_generation:
         yield Refusal(RefusalKind.BOTH_SET, RefusalStage.ARGUMENTS, BOTH)
         return
-    size = batch.plan().completions
+    size = batch.completions
     if size % batch.global_batch:
         yield not_a_multiple(batch)
-    group = (batch.eval_group if evaluation == "own" else None) or batch.group
-    if evaluation and batch.evaluates and batch.eval_per_device * batch.world_size % group:
+    group = (batch.num_generations_eval if evaluation == "own" else None) or batch.num_generations
+    if evaluation and batch.evaluates and batch.per_device_eval_batch_size * batch.world_size % group:
         by = f"the number of generations used for evaluation ({group})"
         by = by if evaluation == "own" else f"num_generations ({group})"
-        whole = f"({batch.eval_per_device} * {batch.world_size})"
+        whole = f"({batch.per_device_eval_batch_size} * {batch.world_size})"
         yield Refusal(
             RefusalKind.EVAL_GROUPS,
             RefusalStage.ARGUMENTS,
             f"The global eval batch size {whole} must be divisible by {by}.",
         )
-    if size % batch.group:
-        text = f"generation_batch_size ({size}) must be divisible by num_generations ({batch.group})."
+    if size % batch.num_generations:
+        text = f"generation_batch_size ({size}) must be divisible by num_generations ({batch.num_generations})."
         yield Refusal(RefusalKind.GROUPS, RefusalStage.ARGUMENTS, text)
     yield from _two_at_least(batch, RefusalStage.ARGUMENTS)
 
 
 def _two_at_least(batch: LaunchBatch, stage: RefusalStage) -> Iterator[Refusal]:
-    if batch.group < 2:  # noqa: PLR2004  a group of one has nothing to compare
+    if batch.num_generations < 2:  # noqa: PLR2004  a group of one has nothing to compare
         text = (
             "GRPO requires at least 2 generations per prompt to calculate the advantages. You provided "
-            f"{batch.group}, which is less than the minimum required."
+            f"{batch.num_generations}, which is less than the minimum required."
         )
         yield Refusal(RefusalKind.GROUP_SIZE, stage, text)
 
 
 def not_a_multiple(batch: LaunchBatch) -> Refusal:
     """The generation batch is no multiple of the global batch."""
-    text = f"generation_batch_size ({batch.plan().completions}) must be divisible by the global batch size "
+    text = f"generation_batch_size ({batch.completions}) must be divisible by the global batch size "
     return Refusal(RefusalKind.GLOBAL_BATCH, RefusalStage.ARGUMENTS, f"{text}({batch.global_batch}).")
 
 
@@ -93,13 +95,13 @@ def _old(
     batch: LaunchBatch, kind: RefusalKind, stage: RefusalStage, what: str, parts: tuple[int, ...], current: str = ""
 ) -> Iterator[Refusal]:
     """The rule of TRL before 0.20 for a batch that is the product of ``parts``."""
-    if not _whole_groups(math.prod(parts), batch.group):
-        yield Refusal(kind, stage, _old_text(what, current or what, parts, batch.group))
+    if not _whole_groups(math.prod(parts), batch.num_generations):
+        yield Refusal(kind, stage, _old_text(what, current or what, parts, batch.num_generations))
 
 
 def _old_evaluation(batch: LaunchBatch, stage: RefusalStage, what: str, current: str = "") -> Iterator[Refusal]:
     if batch.evaluates:
-        parts = (batch.world_size, batch.eval_per_device)
+        parts = (batch.world_size, batch.per_device_eval_batch_size)
         yield from _old(batch, RefusalKind.EVAL_GROUPS, stage, what, parts, current)
 
 

@@ -31,7 +31,7 @@ def _refused(settings: LaunchSettings, *kinds: RefusalKind) -> Iterator[tuple[La
 def batch_not_divisible(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     """The generation batch does not hold whole groups; ``group-size-one`` covers a group of one."""
     for batch, refusal in _refused(settings, RefusalKind.GROUPS, RefusalKind.PROCESS_GROUPS):
-        if batch.group > 1:
+        if batch.num_generations > 1:
             message, hint = _whole_groups(settings, batch, refusal)
             where = settings.where("num_generations", *BATCH_SETTINGS)
             yield critical(f"{message}; refused {refusal.stage.value}", hint, where, refusal.text)
@@ -45,8 +45,8 @@ def _whole_groups(settings: LaunchSettings, batch: LaunchBatch, refusal: Refusal
     counted = f"{product} = {size}" if len(parts) > 1 else product
     if refusal.kind is RefusalKind.GROUPS:
         multiple = f"make {names} a multiple of {settings.own_name('num_generations')}"
-        return f"{counted} completions are not whole groups of {batch.group}", multiple
-    wanted = f"{batch.group} x {batch.world_size} processes = {batch.group * batch.world_size}"
+        return f"{counted} completions are not whole groups of {batch.num_generations}", multiple
+    wanted = f"{batch.num_generations} x {batch.world_size} processes = {batch.num_generations * batch.world_size}"
     return f"{counted} completions are fewer than one group per process, {wanted}", f"raise {names} to at least that"
 
 
@@ -54,10 +54,10 @@ def eval_batch_not_divisible(settings: LaunchSettings) -> Iterator[LaunchProblem
     """The run evaluates, and the version refuses the evaluation batch."""
     for batch, refusal in _refused(settings, RefusalKind.EVAL_GROUPS):
         name = settings.own_name("per_device_eval_batch_size")
-        size = f"{batch.eval_per_device} per device x {batch.world_size} processes"
+        size = f"{batch.per_device_eval_batch_size} per device x {batch.world_size} processes"
         yield critical(
             f"the evaluation batch of {size} does not hold whole groups; refused {refusal.stage.value}",
-            f"set {name} to {batch.eval_group or batch.group}, or eval_strategy to no",
+            f"set {name} to {batch.num_generations_eval or batch.num_generations}, or eval_strategy to no",
             settings.where("per_device_eval_batch_size", "num_generations_eval", "eval_strategy"),
             refusal.text,
         )
@@ -80,9 +80,9 @@ def generation_batch_not_multiple(settings: LaunchSettings) -> Iterator[LaunchPr
     refused = next((each for _, each in _refused(settings, RefusalKind.GLOBAL_BATCH, RefusalKind.NO_BATCH)), None)
     if refused is None and batch.generation_batch_size % batch.global_batch == 0:
         return
-    whole = math.lcm(batch.global_batch, batch.group)
+    whole = math.lcm(batch.global_batch, batch.num_generations)
     nearest = max(1, round(batch.generation_batch_size / whole)) * whole
-    factor = f"{batch.per_device} per device x {batch.world_size} processes = {batch.global_batch}"
+    factor = f"{batch.per_device_train_batch_size} per device x {batch.world_size} processes = {batch.global_batch}"
     outcome = f"refused {refused.stage.value}" if refused else "this version doesn't notice and splits groups"
     yield critical(
         f"generation_batch_size {batch.generation_batch_size} is not a multiple of {factor}; {outcome}",
@@ -125,7 +125,7 @@ def dataset_too_small(settings: LaunchSettings) -> Iterator[LaunchProblem]:
         silent = refusal.kind is RefusalKind.NOTHING_DRAWN
         how = "training ends at once, without a step and without an error" if silent else "training does not begin"
         yield critical(
-            f"{batch.prompts} prompts are fewer than the {batch.plan().prompts} of one generation batch: {how}",
+            f"{batch.dataset_size} prompts are fewer than the {batch.prompts} of one generation batch: {how}",
             "use more prompts, or lower gradient_accumulation_steps or steps_per_generation",
             where,
             refusal.text,
@@ -151,9 +151,9 @@ def _deepspeed(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
     if batch is None or batch.configured_per_device is not None:
         return
     expected = {
-        STEPS: ("gradient_accumulation_steps", batch.accumulation),
-        MICRO: ("per_device_train_batch_size", batch.per_device),
-        TOTAL: ("train_batch_size (calculated)", batch.global_batch * batch.accumulation),
+        STEPS: ("gradient_accumulation_steps", batch.gradient_accumulation_steps),
+        MICRO: ("per_device_train_batch_size", batch.per_device_train_batch_size),
+        TOTAL: ("train_batch_size (calculated)", batch.global_batch * batch.gradient_accumulation_steps),
     }
     given = {name: value for name, value in settings.launch.deepspeed.items() if name in expected}
     numbers = {name: each.value for name, each in given.items() if isinstance(each.value, int | float)}  # or "auto"
@@ -171,13 +171,13 @@ def unsloth_changes_batch(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     batch = batch_of(settings)
     if batch is None or batch.configured_per_device is None:
         return
-    old, new = batch.configured_per_device, batch.per_device
+    old, new = batch.configured_per_device, batch.per_device_train_batch_size
     yield warning(
         f"{settings.framework.capitalize()} will train with {new} completions per device instead of {old}: memory and "
         "max_steps change with it",
         f"set per_device_train_batch_size to {new}, or make batch x accumulation x processes a multiple of the group",
         settings.where("per_device_train_batch_size", "num_generations"),
-        f"We will change the batch size of {old} to the `num_generations` of {batch.group}",
+        f"We will change the batch size of {old} to the `num_generations` of {batch.num_generations}",
     )
 
 

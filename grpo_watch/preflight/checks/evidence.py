@@ -34,7 +34,7 @@ def generations_unlogged(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     every = settings.number("logging_steps")
     if batch is None or every is None or every < 1:
         return
-    per_generation = batch.plan().micro_batches * batch.iterations / batch.accumulation
+    per_generation = batch.optimizer_steps_per_generation
     generations = every / max(per_generation, 1)
     if generations > 1:
         whole = generations == round(generations)
