@@ -163,6 +163,8 @@ class TableColumns(DataStruct, frozen=True):
 class KeyRule(DataStruct, frozen=True):
     """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric.
 
+    With ``infix`` the key is ``prefix<any>infix<label>suffix``; ``function`` is the label of a key without one.
+
     ``beside``: it means the metric only in a row that holds this key too; ``unless``: only in a row without it;
     ``not_with``: only in a run without this setting.
     ``convert``: the metric is the ``reciprocal`` of the value, its ``complement`` to 1, how far it is ``behind KEY``,
@@ -174,6 +176,8 @@ class KeyRule(DataStruct, frozen=True):
     prefix: str = ""
     suffix: str = ""
     pattern: bool = False
+    infix: str = ""
+    function: str | None = None
     convert: str = ""
     beside: str | None = None
     zero: str = ""
@@ -188,6 +192,8 @@ class KeyRule(DataStruct, frozen=True):
     def label(self, key: str) -> str | None:
         """The label inside ``key`` when the pattern matches, else None."""
         inner = key[len(self.prefix) : len(key) - len(self.suffix)]
+        if self.infix:
+            inner = inner.partition(self.infix)[2]
         return inner if inner and key.startswith(self.prefix) and key.endswith(self.suffix) else None
 
 
@@ -309,7 +315,7 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
     def find(self, key: str) -> tuple[int, KeyRule, str | None] | None:
         """Rank (lower is preferred), rule and label of a key whose prefixes are stripped; None for an unknown key."""
         if (hit := self.exact.get(key)) is not None:
-            return hit[0], hit[1], None
+            return hit[0], hit[1], hit[1].function
         for rank, rule in self.patterns:
             if (label := rule.label(key)) is not None:
                 return rank, rule, label

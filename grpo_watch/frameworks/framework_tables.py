@@ -122,7 +122,7 @@ def _rules(document: Mapping[str, Any]) -> Iterator[KeyRule]:
     known = {key: {"metric": None} for key in document.get("bookkeeping", ())}
     for key, entry in (*document.get("metrics", {}).items(), *known.items()):
         before, *after = PLACEHOLDER.split(key)
-        parts = {"prefix": before, "suffix": "".join(after[-1:]), "pattern": bool(after)}
+        parts = {"prefix": before, "infix": "".join(after[:-1]), "suffix": "".join(after[-1:]), "pattern": bool(after)}
         yield msgspec.convert(parts | ({"metric": entry} if isinstance(entry, str) else entry), KeyRule)
 
 
@@ -133,8 +133,9 @@ def flat_name(name: str) -> str:
 
 def _flat_rule(rule: KeyRule) -> KeyRule:
     """The rule for a key without its separators."""
-    flat = {name: flat_name(getattr(rule, name)) for name in ("prefix", "suffix")}
-    if flat == {"prefix": rule.prefix, "suffix": rule.suffix}:
+    keys = {name: getattr(rule, name) for name in ("prefix", "infix", "suffix")}
+    flat = {name: flat_name(key) for name, key in keys.items()}
+    if flat == keys:
         return rule
     others = {name: getattr(rule, name) for name in ("convert", "beside", "unless")}
     return msgspec.structs.replace(rule, **flat, **{name: key and flat_name(key) for name, key in others.items()})

@@ -102,7 +102,7 @@ EXPECTED: dict[str, list[dict[str, float | int | None]]] = {
     "open-r1.log": [{"step": 5, "reward_group_std": 0.31, "kl_reference": 0.03, "learning_rate": 9.9e-07}],
     "tinker-cookbook.jsonl": [
         {"step": 4, "reward_mean": 0.375, "completion_length_mean": 96.5, "learning_rate": 0.0001, "entropy": 0.52}
-        | {"reward_zero_std_ratio": 0.25}
+        | {"reward_zero_std_ratio": 0.25, "reward_function_mean[correct]": 0.375}
         | {"kl_rollout": 0.0003, "step_seconds": 11.25}
     ],
     "torchforge.jsonl": [

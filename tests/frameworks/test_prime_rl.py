@@ -36,3 +36,35 @@ def test_of_two_writers_in_one_console_the_first_is_read() -> None:
         again.memory = reader.memory
         assert again.feed(second) == ()
         assert len(again.feed(first)) == 1
+
+
+def test_metrics_by_agent_are_read_by_what_they_mean() -> None:
+    """Keys of the orchestrator from 2026-08 on; `rewards/<function>` is below the agent's name."""
+    agent = "train/all/policy"
+    resolver = Resolver(None)
+    row = {
+        "optim/lr": 1e-6,
+        "optim/grad_norm": 0.3,
+        f"{agent}/reward/mean": 0.5,
+        f"{agent}/rewards/math/mean": 0.4,
+        f"{agent}/rewards/math/max": 1.0,
+        f"{agent}/is_truncated/mean": 0.1,
+        f"{agent}/num_output_tokens/mean": 300.0,
+        f"{agent}/num_turns/mean": 2.0,
+        f"{agent}/has_error/mean": 0.25,
+        f"{agent}/solved_some": 0.75,
+        "off_policy/mean": 1.0,
+    }
+    found = resolver.resolve(RawRow("metrics", ChannelKind.JSONL, 2, row))
+    assert found.values.keys() >= {"grad_norm"}
+    assert {name: value for name, value in found.values.items() if name not in {"grad_norm", "learning_rate"}} == {
+        "reward_mean": 0.5,
+        "reward_function_mean[math]": 0.4,
+        "completion_truncated_ratio": 0.1,
+        "completion_length_mean": 300.0,
+        "turns_mean": 2.0,
+        "tool_failure_ratio": 0.25,
+        "reward_zero_std_ratio": 0.25,
+        "sample_staleness_steps": 1.0,
+    }
+    assert resolver.unknown_keys == ()
