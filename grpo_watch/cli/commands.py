@@ -156,7 +156,6 @@ _DECLARED = (
         value("paths", "PATH...", f"Runs to watch; they may appear later {NEWEST}", nargs="*"),
         CONFIG,
         value("--listen", "HOST:PORT", "Address to listen on (default: 127.0.0.1:9853; `:0` picks a free port)."),
-        value("--metrics-listen", "HOST:PORT", "Serve /metrics and health at this address instead of the page's."),
         STATE_DIR,
         RULES,
         SETS,

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from grpo_watch.cli.daemon_client import forget_token, keep_token
 from grpo_watch.config.schema import Settings, Web, split_listen
-from grpo_watch.errors import UsageError
 from grpo_watch.web.access import AccessKeys, OwnToken, is_loopback
-from grpo_watch.web.app import make_app, make_metrics_app
+from grpo_watch.web.app import make_app
 from grpo_watch.web.run_pages import DaemonView
-from grpo_watch.web.server import Certificates, Server, address, bind
+from grpo_watch.web.server import Server, address, bind, tls_context
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
 NO_LINK = "notifications contain no link to the status page because its public address is unknown; set web.url"
@@ -39,10 +38,10 @@ class Protection:
 
 
 class HttpListener:
-    """The bound sockets, one of them for metrics and health where the settings name it; what protects and serves them.
+    """The bound socket; what protects and serves it.
 
     Raises:
-        UsageError: an address is taken, or a token, a certificate or a key can't be used.
+        UsageError: the address is taken, or a token, a certificate or a key can't be used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -50,26 +49,13 @@ class HttpListener:
         self._protection = protection_of(settings.web)
         self._host, port = split_listen(settings.listen)
         self._listener = bind(self._host, port)
-        self._metrics_host, self._metrics_listener = self._host, None
-        self._servers: list[Server] = []
+        self._server: Server | None = None
         self._state: Path | None = None
-        if settings.metrics_listen:
-            self._metrics_host, port = split_listen(settings.metrics_listen)
-            try:
-                self._metrics_listener = bind(self._metrics_host, port, "--metrics-listen")
-            except UsageError:
-                self._listener.close()
-                raise
 
     @property
     def address(self) -> str:
         """``HOST:PORT`` as it is bound."""
         return address(self._listener)
-
-    @property
-    def metrics_address(self) -> str:
-        """``HOST:PORT`` of ``/metrics`` as it is bound."""
-        return address(self._metrics_listener or self._listener)
 
     @property
     def page(self) -> str:
@@ -106,53 +92,40 @@ class HttpListener:
     def start_lines(self) -> list[str]:
         """The lines printed at the start: addresses and warnings."""
         lines = [f"page: {self.link}"] if self.link else []
-        lines.append(f"metrics: {self._protection.scheme}://{self.metrics_address}/metrics")
+        lines.append(f"metrics: {self._protection.scheme}://{self.address}/metrics")
         lines += [] if self.page else [NO_LINK]
         return [*lines, *self._protection.warnings(loopback=is_loopback(self._host))]
 
     def serve(self, watch: DaemonView, state: Path | None = None) -> HttpListener:
-        """Make the servers over a daemon that keeps this state, to be started."""
+        """Make the server over a daemon that keeps this state, to be started."""
         self._state = state
         if state is not None:
             self.protect(state)
         hosts = [*hosts_of(self._host), *self._allowed]
-        app = make_app(
-            watch,
-            time.time,
-            hosts,
-            self._protection.keys,
-            loopback=is_loopback(self._host),
-            metrics=self._metrics_listener is None,
-        )
-        self._servers = [Server(app, self._listener, self._protection.tls)]
-        if self._metrics_listener is not None:
-            names = [*hosts_of(self._metrics_host), *self._allowed]
-            metrics = make_metrics_app(watch, time.time, names, loopback=is_loopback(self._metrics_host))
-            self._servers.append(Server(metrics, self._metrics_listener, self._protection.tls, name="metrics"))
+        app = make_app(watch, time.time, hosts, self._protection.keys, loopback=is_loopback(self._host))
+        self._server = Server(app, self._listener, self._protection.tls)
         return self
 
     @property
     def threads(self) -> list[threading.Thread]:
-        """In which the servers answer."""
-        return [server.thread for server in self._servers]
+        """In which the server answers."""
+        return [self._server.thread] if self._server is not None else []
 
     def start(self) -> None:
         """Begin to answer."""
-        for server in self._servers:
-            server.start()
+        if self._server is not None:
+            self._server.start()
 
     def stop(self) -> None:
-        """Stop answering, give the sockets up, and forget the token."""
-        for server in self._servers:
-            server.stop()
+        """Stop answering, give the socket up, and forget the token."""
+        if self._server is not None:
+            self._server.stop()
         if self._state is not None:
             self.unprotect(self._state)
 
     def close(self) -> None:
-        """Give the sockets up, where no server took them."""
+        """Give the socket up, where no server took it."""
         self._listener.close()
-        if self._metrics_listener is not None:
-            self._metrics_listener.close()
 
 
 def hosts_of(host: str) -> list[str]:
@@ -171,4 +144,4 @@ def protection_of(web: Web) -> Protection:
     keys = AccessKeys(web.token_file, anywhere=web.token_file is not None or web.tls_client_ca is not None)
     if web.tls_cert is None or web.tls_key is None:
         return Protection(keys, None)
-    return Protection(keys, Certificates(web.tls_cert, web.tls_key, web.tls_client_ca).context())
+    return Protection(keys, tls_context(web.tls_cert, web.tls_key, web.tls_client_ca))

@@ -57,7 +57,7 @@ STOPPED, FAILED = 0, 1
 class Basis:
     """What a daemon runs on, and one that takes its place: it keeps its state in the same folder, with what is left.
 
-    The addresses are where its page and its metrics are served (``HOST:PORT``).
+    ``address`` is where it is served (``HOST:PORT``).
     """
 
     current: SettingsInForce
@@ -65,7 +65,6 @@ class Basis:
     folder: Path
     state_writer: StateWriter
     address: str
-    metrics_address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def run_command(given: Namespace) -> int:
         UsageError: a setting can't be used, there is nothing to watch, the port is taken, state can't be kept.
         StateInUseError: another daemon holds the state directory.
     """
-    names = ("listen", "metrics_listen", "state_dir", "rules", "io_limit", "shard")
+    names = ("listen", "state_dir", "rules", "io_limit", "shard")
     flags = {**{name: getattr(given, name) for name in names}, "privacy.examples": given.examples}
     raise_limit()
     overrides = parse_assignments(given.settings)
@@ -216,15 +215,12 @@ def _opened(
     except BaseException:
         front.close()
         raise
-    return Basis(current, places, folder, state_writer, front.address, front.metrics_address), front, pushed
+    return Basis(current, places, folder, state_writer, front.address), front, pushed
 
 
 def _at_the_same(settings: Settings, before: Basis | None) -> Settings:
-    """Settings with the addresses of the daemon before: ``:0`` chose ports that others know by now."""
-    if before is None:
-        return settings
-    metrics = settings.metrics_listen and before.metrics_address
-    return settings.model_copy(update={"listen": before.address, "metrics_listen": metrics})
+    """Settings with the address of the daemon before: ``:0`` chose a port that others know by now."""
+    return settings if before is None else settings.model_copy(update={"listen": before.address})
 
 
 def _places(given: FollowedPaths, settings: Settings) -> list[str]:

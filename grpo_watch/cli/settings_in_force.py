@@ -10,7 +10,7 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 
-NEED_A_RESTART = ("listen", "metrics_listen", "state_dir", "retention", "web", "wandb", "allow_roots")
+NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots")
 """Settings that a reload does not change; receivers, rules, labels and settings of runs it does."""
 
 log = logging.getLogger("grpo_watch.run")

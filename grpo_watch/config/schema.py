@@ -210,7 +210,6 @@ def _shard(text: str) -> str:
 class Settings(Model):
     """Everything that can be set; ``state_dir`` None means the default for the watched paths.
 
-    ``metrics_listen`` is an address of its own for ``/metrics`` and the health endpoints; empty: that of the page.
     ``shard`` is this daemon's share of the runs (``2/8``; empty: all).
     ``io_limit`` is how fast weights are read (``200MB`` per second; empty: as fast as they come).
 
@@ -220,7 +219,6 @@ class Settings(Model):
 
     runs: tuple[RunEntry, ...] = ()
     listen: str = "127.0.0.1:9853"
-    metrics_listen: str = ""
     state_dir: FilePath | None = None
     retention: Retention = Retention()
     rules: tuple[FilePath, ...] = ()
@@ -236,9 +234,8 @@ class Settings(Model):
     wandb: WandbServer = WandbServer()
     language: Literal["en", "zh"] = "en"
 
-    @field_validator("listen", "metrics_listen")
+    @field_validator("listen")
     @classmethod
-    def _host_and_port(cls, value: str, info: ValidationInfo) -> str:
-        if value or info.field_name == "listen":
-            split_listen(value)
+    def _host_and_port(cls, value: str) -> str:
+        split_listen(value)
         return value

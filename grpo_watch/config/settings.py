@@ -27,7 +27,6 @@ DEFAULT = "default"
 VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "GRPO_WATCH_LISTEN": ("listen",),
-        "GRPO_WATCH_METRICS_LISTEN": ("metrics_listen",),
         "GRPO_WATCH_STATE_DIR": ("state_dir",),
         "GRPO_WATCH_RULES": ("rules",),
         "GRPO_WATCH_NOTIFY_BACKLOG": ("notify_backlog",),

@@ -91,7 +91,6 @@ class AttemptLedger:
     def __init__(self) -> None:
         self.attempt = 1
         self.last_step: int | None = None
-        self.duplicates = 0
         self.interleaved = False
         self.segment: int | None = None
         self._held: PlacedRow | None = None
@@ -112,7 +111,6 @@ class AttemptLedger:
 
     def change_channel(self) -> None:
         """The rows come from another channel now, whose segments are counted on their own."""
-        self.duplicates += self._held is not None
         self.segment = self._held = self._before_far = None
 
     def fill(self, step: int) -> None:
@@ -125,24 +123,23 @@ class AttemptLedger:
         if self.segment is None:
             self.segment = row.segment
         if row.segment < self.segment:
-            return self._duplicate()
+            return []
         if row.segment > self.segment or self._restarted:
             return self._begin(row, step)
         if self._shows_misprint(step):
             if step <= self._filled:
-                return self._duplicate()
+                return []
             self._misprints += 1
             self.interleaved = self._misprints >= INTERLEAVED_AFTER
             self.last_step = max(self._before_far or 0, self._filled)
         if self.last_step is None or step > self.last_step:
             return self._forward(row, step)
         if (step, row.values) in self._newest:
-            return self._duplicate()
+            return []
         return self._backward(row, step)
 
     def _begin(self, row: RawRow, step: int) -> list[PlacedRow]:
         self.attempt += self.last_step is not None
-        self.duplicates += self._held is not None
         self._barless = 0 if self._restarted else ROWS_BEFORE_BAR
         self.segment, self._restarted, self._held = row.segment, False, None
         self._excursions.clear()
@@ -163,7 +160,6 @@ class AttemptLedger:
         if self._held is not None:
             self._note_excursion(self._held.step)
             self._held = None
-            self.duplicates += 1
         self._barless = max(0, self._barless - 1)
         return [self._settle(PlacedRow(row, self.attempt, step))]
 
@@ -177,18 +173,13 @@ class AttemptLedger:
     def _backward(self, row: RawRow, step: int) -> list[PlacedRow]:
         held = self._held
         if step == (self.last_step if held is None else held.step):
-            return self._duplicate()
+            return []
         if held is None or step < held.step:
-            self.duplicates += held is not None
             self._held = PlacedRow(row, self.attempt + 1, step)
             return []
         self.attempt, self._held, self._barless = held.attempt, None, ROWS_BEFORE_BAR
         self._excursions.clear()
         return [self._settle(held), self._settle(PlacedRow(row, self.attempt, step))]
-
-    def _duplicate(self) -> list[PlacedRow]:
-        self.duplicates += 1
-        return []
 
     def _note_excursion(self, step: int) -> None:
         if self._excursions and step <= self._excursions[-1]:

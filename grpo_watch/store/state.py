@@ -193,12 +193,6 @@ class Store:
         with _reading():
             return dict(self._all("SELECT rule, value FROM fingerprints WHERE run = ?", run))
 
-    def transitions(self, run: str, *, backlog: bool = True) -> list[Transition]:
-        """Transitions of a run in the order they were reached; without those of the backlog on request."""
-        with _reading():
-            rows = self._all("SELECT data, backlog FROM transitions WHERE run = ? ORDER BY number", run)
-            return [codec.decode(Transition, data) for data, old in rows if backlog or not old]
-
     def looked(self, run: str) -> bool:
         """Whether all that the run held when it was first seen has been read."""
         with _reading():

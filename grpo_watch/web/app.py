@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
@@ -38,7 +38,6 @@ def make_app(
     keys: AccessKeys | None = None,
     *,
     loopback: bool = False,
-    metrics: bool = True,
 ) -> ASGIApp:
     """The application over a daemon.
 
@@ -49,15 +48,12 @@ def make_app(
         keys: what opens the page to peers that are not on this machine; None: nothing does.
         loopback: it listens on a loopback address: a browser on this machine is all that a page of another site could
             reach it by, so ``/metrics`` looks at the name that is asked for too.
-        metrics: whether it serves ``/metrics``; else they are served elsewhere.
     """
     guard = Guard(keys or AccessKeys(), allowed_hosts)
     register_url_convertor("run", _RunName())
     answers = Answers()
     site, runs = _Site(watch, answers), RunPages(watch, clock, answers)
-    machines = _health_of(watch)
-    if metrics:
-        machines["/metrics"] = _metrics_of(Exporter(watch.snapshot, clock), guard if loopback else None)
+    metrics = _metrics_of(Exporter(watch.snapshot, clock), guard if loopback else None)
     for_people = {
         "/": site.index,
         "/static/{name:path}": site.static,
@@ -75,18 +71,8 @@ def make_app(
         "/api/v1/runs/{slug:run}/report": runs.report,
         "/api/v1/runs/{slug:run}": runs.detail,
     }
-    return _application({**machines, **{path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}})
-
-
-def make_metrics_app(
-    watch: DaemonView, clock: Callable[[], float], allowed_hosts: Iterable[str] = (), *, loopback: bool = False
-) -> ASGIApp:
-    """The application of an address that serves ``/metrics`` and the health endpoints only; see ``make_app``."""
-    guard = Guard(AccessKeys(), allowed_hosts) if loopback else None
-    return _application({**_health_of(watch), "/metrics": _metrics_of(Exporter(watch.snapshot, clock), guard)})
-
-
-def _application(endpoints: Mapping[str, Endpoint]) -> ASGIApp:
+    endpoints = {**_health_of(watch), "/metrics": metrics}
+    endpoints |= {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
     routes = [Route(path, endpoint) for path, endpoint in endpoints.items()]
     return BodyLimit(Starlette(routes=routes, exception_handlers={Exception: _failed}))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 import threading
@@ -14,7 +13,6 @@ from typing import Any
 import uvicorn
 
 from grpo_watch.config.fields import SecretFile
-from grpo_watch.descriptors import stamp
 from grpo_watch.errors import ConfigError, FilePlace, UsageError
 from grpo_watch.web.limits import BACKLOG, MAX_HEAD, SlowClientLimit, room
 
@@ -33,8 +31,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 
-def bind(host: str, port: int, option: str = "--listen") -> socket.socket:
-    """A listening socket; port 0 takes a free one. ``option`` is named in the error.
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one.
 
     Raises:
         UsageError: the address is taken, not of this machine, or not allowed.
@@ -47,7 +45,7 @@ def bind(host: str, port: int, option: str = "--listen") -> socket.socket:
         listener.listen(room(BACKLOG))
     except OSError as error:
         listener.close()
-        raise UsageError(f"{option} {host}:{port}: {error.strerror or error} (use `:0` for a free port)") from None
+        raise UsageError(f"--listen {host}:{port}: {error.strerror or error} (use `:0` for a free port)") from None
     return listener
 
 
@@ -64,16 +62,9 @@ class Server:
         app: the ASGI application.
         listener: a bound socket; closed by ``stop``.
         tls: what the connections are encrypted with; None: they are not.
-        name: of its thread.
     """
 
-    def __init__(
-        self,
-        app: Any,
-        listener: socket.socket,
-        tls: ssl.SSLContext | None = None,
-        name: str = "http",
-    ) -> None:
+    def __init__(self, app: Any, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -91,11 +82,11 @@ class Server:
             timeout_graceful_shutdown=STOP_SECONDS,
         )
         config.load()
-        config.ssl = tls  # one whose certificate can change, which uvicorn can't make itself
+        config.ssl = tls
         self._listener = listener
         self._server = uvicorn.Server(config)
         self._server.server_state.default_headers = config.encoded_headers  # also before its first second
-        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self.thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""
@@ -111,68 +102,31 @@ class Server:
         self._server.run(sockets=[self._listener])
 
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
-
-log = logging.getLogger("grpo_watch.web")
-
-
-class Certificates:
-    """A certificate with its key, and the authority that must have signed those of clients.
+def tls_context(certificate: Path, key: SecretFile, client_authority: Path | None = None) -> ssl.SSLContext:
+    """What encrypted connections are made with.
 
     Args:
         certificate: PEM, with the certificates between it and its authority.
         key: PEM.
-        client_authority: PEM; None: clients need no certificate.
+        client_authority: PEM; signs the certificates that clients must show. None: clients need none.
 
     Raises:
         ConfigError: a file can't be used.
     """
-
-    def __init__(self, certificate: Path, key: SecretFile, client_authority: Path | None = None) -> None:
-        self._certificate, self._key, self._authority = certificate, key, client_authority
-        self._stamp = self._look()
-        self._current = self._load()
-
-    def context(self) -> ssl.SSLContext:
-        """What the server listens with; each new connection gets the newest certificate."""
-        context = self._load()
-        context.sni_callback = self._newest
-        return context
-
-    def _newest(self, connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
-        """Called at each handshake, also of clients that name no host. Files that can't be used leave the old."""
-        found = self._look()
-        if found != self._stamp:
-            self._stamp = found
-            try:
-                self._current = self._load()
-                log.warning("reloaded the TLS certificate", extra={"fields": {"file": str(self._certificate)}})
-            except ConfigError as problem:
-                fields = {"error": str(problem)}
-                log.error("can't use the new TLS certificate; keeping the previous one", extra={"fields": fields})  # noqa: TRY400
-        connection.context = self._current
-
-    def _load(self) -> ssl.SSLContext:
-        self._key.read()
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+    key.read()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key.path, password="")
+    except (OSError, ValueError) as problem:  # an SSLError is an OSError
+        raise ConfigError(f"not a certificate with a matching key ({_reason(problem)})", _place(certificate)) from None
+    if client_authority is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
         try:
-            context.load_cert_chain(self._certificate, self._key.path, password="")
-        except (OSError, ValueError) as problem:  # an SSLError is an OSError
-            raise ConfigError(
-                f"not a certificate with a matching key ({_reason(problem)})", _place(self._certificate)
-            ) from None
-        if self._authority is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
-            try:
-                context.load_verify_locations(self._authority)
-            except OSError as problem:
-                raise ConfigError(f"contains no certificate ({_reason(problem)})", _place(self._authority)) from None
-        return context
-
-    def _look(self) -> Stamp:
-        """What changes when a file is replaced."""
-        return stamp(self._certificate), stamp(self._key.path), stamp(self._authority)
+            context.load_verify_locations(client_authority)
+        except OSError as problem:
+            raise ConfigError(f"contains no certificate ({_reason(problem)})", _place(client_authority)) from None
+    return context
 
 
 def _place(path: Path) -> FilePlace:

@@ -6,10 +6,7 @@ import errno
 import json
 import os
 import socket
-import ssl
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +17,8 @@ from pydantic import ValidationError
 from grpo_watch.cli.daemon_client import forget_token, keep_token, known_token
 from grpo_watch.cli.http_listener import NO_LINK, HttpListener, hosts_of
 from grpo_watch.config.schema import Settings
-from grpo_watch.errors import UsageError
-from grpo_watch.web.limits import MAX_CONNECTIONS
 from tests.support.receiving import secret_file
 from tests.web.test_app import Fake
-from tests.web.test_limits import connected, ended, opened
-from tests.web.test_tls import AUTHORITY, issue
 
 
 @pytest.mark.parametrize(
@@ -193,86 +186,6 @@ def test_metrics_on_loopback_are_given_under_known_names_only(listen: str, evil:
         assert httpx.get(f"{place}/healthz", headers={"Host": "evil.example"}).text == "ok\n"
     finally:
         server.stop()
-
-
-APART = {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0"}
-
-
-@contextmanager
-def served(settings: dict[str, Any], folder: Path) -> Iterator[tuple[str, str]]:
-    """The addresses of page and metrics while both are served."""
-    front = HttpListener(Settings.model_validate(settings, context={"folder": folder}))
-    servers = front.serve(Fake())
-    servers.start()
-    try:
-        yield front.address, front.metrics_address
-    finally:
-        servers.stop()
-
-
-def test_metrics_have_an_address_of_their_own_where_that_is_set(tmp_path: Path) -> None:
-    with served(APART, tmp_path) as (page, metrics):
-        assert page != metrics
-        found = {
-            path: tuple(httpx.get(f"http://{place}{path}").status_code for place in (page, metrics))
-            for path in ("/metrics", "/healthz", "/readyz", "/", "/api/v1/runs")
-        }
-        assert found == {
-            "/metrics": (404, 200),
-            "/healthz": (200, 200),
-            "/readyz": (200, 200),
-            "/": (200, 404),
-            "/api/v1/runs": (200, 404),
-        }
-        assert httpx.get(f"http://{metrics}/metrics", headers={"Host": "evil.example"}).status_code == 421
-
-
-def test_the_start_names_both_addresses() -> None:
-    front = HttpListener(Settings.model_validate(APART))
-    try:
-        metrics = f"metrics: http://{front.metrics_address}/metrics"
-        assert front.start_lines() == [f"page: http://{front.address}/", metrics]
-    finally:
-        front.close()
-
-
-def test_clients_that_take_all_places_of_the_page_keep_metrics_from_nobody(tmp_path: Path) -> None:
-    """The page's places are all held; no connection to the metrics has to end for another one."""
-    with served(APART, tmp_path) as (page, metrics), opened(page, MAX_CONNECTIONS):
-        kept = connected(metrics)
-        for path in ("/healthz", "/readyz", "/metrics"):
-            assert httpx.get(f"http://{metrics}{path}").status_code == 200
-        assert not ended(kept)
-        kept.close()
-
-
-def test_a_certificate_protects_both_addresses(tmp_path: Path) -> None:
-    issue(tmp_path, AUTHORITY)
-    AUTHORITY.cert_pem.write_to_path(tmp_path / "ca.pem")
-    trust = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-    protected = {**APART, "web": {"tls_cert": str(tmp_path / "cert.pem"), "tls_key": str(tmp_path / "key.pem")}}
-    with served(protected, tmp_path) as (_, metrics):
-        assert httpx.get(f"https://{metrics}/metrics", verify=trust).status_code == 200
-        with pytest.raises(httpx.TransportError):
-            httpx.get(f"http://{metrics}/metrics")
-
-
-def test_a_second_address_that_is_taken_is_named_and_gives_the_first_one_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as probe:
-        used, free = taken.getsockname()[1], probe.getsockname()[1]
-        probe.close()
-        settings = Settings(listen=f"127.0.0.1:{free}", metrics_listen=f"127.0.0.1:{used}")
-        with pytest.raises(UsageError, match=f"--metrics-listen 127.0.0.1:{used}: Address already in use"):
-            HttpListener(settings)
-        with pytest.raises(UsageError, match=f"--metrics-listen 127.0.0.1:{free}: Address already in use"):
-            HttpListener(Settings(listen=f"127.0.0.1:{free}", metrics_listen=f"127.0.0.1:{free}"))
-        HttpListener(Settings(listen=f"127.0.0.1:{free}")).close()
-
-
-@pytest.mark.parametrize("value", ["9854", "gpu7", "::1:9854", "127.0.0.1:99999"])
-def test_an_address_for_metrics_that_is_none_is_refused(value: str) -> None:
-    with pytest.raises(ValidationError, match="is not HOST:PORT"):
-        Settings.model_validate({"metrics_listen": value})
 
 
 def test_the_address_that_is_bound_is_a_known_name() -> None:

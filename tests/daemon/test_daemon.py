@@ -32,7 +32,7 @@ from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.files.throttle import BUDGET
 from tests.support.bundles import RECORDED, bundled_runs, unpack
 from tests.support.high import Run
-from tests.support.live import SHIPPED, Live, each_time
+from tests.support.live import SHIPPED, Live, each_time, transitions_in
 from tests.support.postbox import Named
 
 DAY = 86_400.0
@@ -178,7 +178,7 @@ def test_what_was_reached_before_the_first_sight_is_backlog(frozen: Path, tmp_pa
     live.settle()
     name = live.run().run
     assert live.transitions(name)
-    assert live.store.transitions(name, backlog=False) == []
+    assert transitions_in(live.store, name, backlog=False) == []
     live.close()
 
 
@@ -194,7 +194,7 @@ def test_what_happens_while_the_daemon_is_down_is_no_backlog(frozen: Path, tmp_p
     log.write_bytes(b"".join(lines))
     live = Live(frozen, tmp_path / "state", now=RECORDED + 60)
     live.settle()
-    assert any(t.to_state is AlertState.FIRING for t in live.store.transitions(name, backlog=False))
+    assert any(t.to_state is AlertState.FIRING for t in transitions_in(live.store, name, backlog=False))
     live.close()
 
 

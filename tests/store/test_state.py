@@ -28,6 +28,7 @@ from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.lock import StateLock
 from grpo_watch.store.messages import Message, MessageState
 from grpo_watch.store.state import BLOCK_ITEMS, Store, StoredBatch, StoreError, slug
+from tests.support.live import transitions_in
 from tests.support.receiving import a_notification
 
 DAY = 86_400.0
@@ -82,14 +83,14 @@ def test_a_restart_finds_everything(tmp_path: Path) -> None:
     assert store.cursors("r") == {"log": Cursor("log", "1:2:ab", 30)}
     assert store.alerts("r") == {("rule", "k"): alert}
     assert store.fingerprints("r") == {"rule": "f"}
-    assert store.transitions("r") == [transition(7), transition(8)]
-    assert store.transitions("r", backlog=False) == [transition(7)]
+    assert transitions_in(store, "r") == [transition(7), transition(8)]
+    assert transitions_in(store, "r", backlog=False) == [transition(7)]
     store.close()
 
 
 def test_a_transition_is_kept_once(store: Store) -> None:
     store.commit([batch(transitions=[transition(7)]), batch(transitions=[transition(7)])])
-    assert store.transitions("r") == [transition(7)]
+    assert transitions_in(store, "r") == [transition(7)]
 
 
 def test_blocks_seal(store: Store) -> None:
@@ -160,7 +161,7 @@ def test_the_oldest_ended_runs_are_archived(store: Store) -> None:
     assert store.prune(now=17 * DAY, days=14, max_bytes=1e9) == ["r"]
     assert list(store.items("r")) == []
     assert store.cursors("r") == {}
-    assert store.transitions("r") == [transition(7)]
+    assert transitions_in(store, "r") == [transition(7)]
     assert store.history("r") == b"thin"
     assert list(store.items("live")) == [row(1)]
     assert [run.archived for run in store.runs()] == [1, 0]
@@ -188,7 +189,7 @@ def test_forgetting_a_run_reads_it_again(store: Store) -> None:
     store.forget("r")
     store.commit([batch(1)])
     assert list(store.items("r")) == [row(1)]
-    assert store.transitions("r") == [transition(7)]
+    assert transitions_in(store, "r") == [transition(7)]
 
 
 def test_two_daemons_on_one_state(store: Store) -> None:

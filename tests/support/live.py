@@ -20,11 +20,19 @@ from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
+from grpo_watch.store import codec
 from grpo_watch.store.state import Store
 from tests.support.bundles import RECORDED
 from tests.support.feeding import RUN
 
 SHIPPED = rule_set(load_rules(), catalogue())
+
+
+def transitions_in(store: Store, run: str, *, backlog: bool = True) -> list[Transition]:
+    """The stored transitions of a run in the order they were reached; without those of the backlog on request."""
+    query = "SELECT data, backlog FROM transitions JOIN runs ON run = runs.id WHERE name = ? ORDER BY number"
+    rows = store._database.execute(query, (run,)).fetchall()
+    return [codec.decode(Transition, data) for data, old in rows if backlog or not old]
 
 
 class Done:
@@ -130,7 +138,7 @@ class Live:
 
     def transitions(self, run: str) -> list[Transition]:
         """The stored transitions of a run."""
-        return self.store.transitions(run)
+        return transitions_in(self.store, run)
 
     def kill(self) -> None:
         """As ``kill -9`` would: nothing more is stored, the lock is free."""

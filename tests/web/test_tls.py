@@ -1,4 +1,4 @@
-"""Encrypted connections: certificates that change under the server, clients that must show theirs."""
+"""Encrypted connections, and clients that must show their certificate."""
 
 from __future__ import annotations
 
@@ -40,39 +40,6 @@ def protection(folder: Path, **more: str) -> Protection:
     return protection_of(Web.model_validate({**files, **more}))
 
 
-def serial(place: str, folder: Path, name: str | None = "localhost") -> int:
-    """The serial number of the certificate that the server shows; ``name`` None: the client names no host."""
-    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-    context.check_hostname = name is not None
-    host, _, port = place.rpartition(":")
-    with (
-        socket.create_connection((host, int(port)), timeout=PATIENCE) as plain,
-        context.wrap_socket(plain, server_hostname=name) as connection,
-    ):
-        shown = connection.getpeercert()
-        assert shown is not None
-        return int(str(shown["serialNumber"]), 16)
-
-
-@pytest.mark.parametrize("name", ["localhost", None])
-def test_a_renewed_certificate_is_shown_at_once(folder: Path, name: str | None) -> None:
-    """To clients that name the host and to those that don't; one that can't be used leaves the old in force."""
-    with web(Fake(), tls=protection(folder).tls) as place:
-        first = serial(place, folder, name)
-        assert serial(place, folder, name) == first
-        issue(folder, AUTHORITY)
-        second = serial(place, folder, name)
-        assert second != first
-        (folder / "cert.pem").write_text("half a certif")
-        assert serial(place, folder, name) == second
-        (folder / "cert.pem").unlink()
-        assert serial(place, folder, name) == second
-        issue(folder, AUTHORITY)
-        assert serial(place, folder, name) not in {first, second}
-        trust = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-        assert httpx.get(f"https://{place}/metrics", verify=trust).status_code == 200
-
-
 def test_old_versions_of_tls_are_refused(folder: Path) -> None:
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
@@ -87,20 +54,18 @@ def test_old_versions_of_tls_are_refused(folder: Path) -> None:
 
 
 def test_clients_show_their_certificate(folder: Path) -> None:
-    """After a renewal too. With it the page is open to any peer; a certificate of another authority is none."""
+    """With it the page is open to any peer; a certificate of another authority is none."""
     guarded = protection(folder, tls_client_ca=str(folder / "ca.pem"))
     assert (guarded.keys.token, guarded.keys.anywhere) == (None, True)
     good, stranger = AUTHORITY.issue_cert("person"), trustme.CA().issue_cert("stranger")
     with web(Fake(), guarded.keys, guarded.tls) as place:
-        for _ in range(2):
-            mine = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-            good.configure_cert(mine)
-            headers = {"X-Forwarded-For": "10.0.0.1"}  # as from elsewhere
-            assert httpx.get(f"https://{place}/", verify=mine, headers=headers).status_code == 200
-            for other in (ssl.create_default_context(cafile=str(folder / "ca.pem")), foreign(folder, stranger)):
-                with pytest.raises(httpx.TransportError):
-                    httpx.get(f"https://{place}/metrics", verify=other)
-            issue(folder, AUTHORITY)
+        mine = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        good.configure_cert(mine)
+        headers = {"X-Forwarded-For": "10.0.0.1"}  # as from elsewhere
+        assert httpx.get(f"https://{place}/", verify=mine, headers=headers).status_code == 200
+        for other in (ssl.create_default_context(cafile=str(folder / "ca.pem")), foreign(folder, stranger)):
+            with pytest.raises(httpx.TransportError):
+                httpx.get(f"https://{place}/metrics", verify=other)
 
 
 def foreign(folder: Path, certificate: trustme.LeafCert) -> ssl.SSLContext:

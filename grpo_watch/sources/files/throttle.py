@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from threading import Event, Lock
+from threading import Event
 
 BUDGET, RECORDS = 4 << 20, 8_000
 """Bytes and records (lines, logged values) of one file that one turn of a live run reads: some tenths of a second, in
@@ -13,7 +13,7 @@ which other runs wait. Of short lines the bytes alone would be a million."""
 
 
 class Throttle:
-    """Waits whenever more was read than the time since the start allows; several threads share one.
+    """Waits whenever more was read than the time since the start allows.
 
     Args:
         limit: bytes per second, above 0.
@@ -26,20 +26,18 @@ class Throttle:
     ) -> None:
         self._limit, self._clock = limit, clock
         self._wait = wait or Event().wait
-        self._lock = Lock()
         self._start: float | None = None
         self._taken = 0
 
     def take(self, count: int) -> None:
         """Account for bytes that were just read, and wait until they are due."""
-        with self._lock:
-            now = self._clock()
-            if self._start is None:
-                self._start = now
-            self._taken += count
-            early = self._taken / self._limit - (now - self._start)
-            if early > 0:
-                self._wait(early)
+        now = self._clock()
+        if self._start is None:
+            self._start = now
+        self._taken += count
+        early = self._taken / self._limit - (now - self._start)
+        if early > 0:
+            self._wait(early)
 
 
 class TurnBudget:
