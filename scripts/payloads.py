@@ -14,7 +14,7 @@ from grpo_watch.notify.message_text import annotations_of, labels_of, moment
 from grpo_watch.notify.receivers.group_robots import DingTalk, Feishu, WeCom
 from grpo_watch.notify.receivers.slack import SlackReceiver
 from grpo_watch.report.view import in_short
-from grpo_watch.report.words import cause_words
+from grpo_watch.report.words import sentence_words
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.store.messages import RESOLVED, Notification
 
@@ -50,7 +50,7 @@ def alert(language: str = "en") -> Notification:
         message=message,
         evidence=evidence,
         hint=rule.advice("trl"),
-        cause=cause_words(language, CAUSE),
+        cause=sentence_words(language, CAUSE),
         caused_by=None,
         started=BEGAN,
         ended=None,

@@ -104,7 +104,7 @@ class Finding:
     ``causes`` are likely causes, likeliest first; ``wasted`` is None where learning did not stop or another finding
     counts the same steps. ``told_as`` is the severity with which it fired, where what was seen later made it milder.
     ``episodes`` are first, fired and resolved step of each episode, where a report shows several as one finding;
-    ``headline`` is what is wrong in a few plain words.
+    ``headline`` is what is wrong in a few plain words; ``message`` the detector's own, in English.
     """
 
     rule: str
@@ -123,6 +123,7 @@ class Finding:
     told_as: Severity | None = None
     episodes: tuple[tuple[int, int, int | None], ...] = ()
     headline: str = ""
+    message: str = ""
 
     @property
     def told_severity(self) -> Severity:
@@ -176,6 +177,7 @@ def _finding(monitor: Monitor, index: int, framework: str | None) -> Finding:
         hint=filled(rule.advice(framework, episode.reading.hint), evidence),
         told_as=episode.severity if severity is not episode.severity else None,
         headline=episode.reading.headline or rule.headline_at(episode.severity),
+        message=worst.message,
     )
 
 
@@ -283,8 +285,9 @@ def _with_causes(finding: Finding, run: RunState, relations: Relations, bugs: Se
     traits = relations.traits(finding.rule)
     if finding.caused_by is not None or finding.severity is Severity.INFO or finding.key in traits.learning_goes_on:
         return finding
-    named = tuple(bug.summary for bug in bugs if finding.rule in str(bug.evidence.get("explains", "")).split())
-    return replace(finding, causes=(*named, *likely(traits.likely_causes, run, finding.summary))[:MOST])
+    said = finding.message or finding.summary
+    named = tuple(bug.message for bug in bugs if finding.rule in str(bug.evidence.get("explains", "")).split())
+    return replace(finding, causes=(*named, *likely(traits.likely_causes, run, said))[:MOST])
 
 
 def first_sign(finding: Finding, findings: Iterable[Finding]) -> Finding:

@@ -151,7 +151,7 @@ def _pending(state: RunState) -> Iterator[EarlySign]:
             again = grave and alert.observations >= AGAIN
             if alert.state is AlertState.PENDING and (state.rows < FEW_ROWS or again):
                 text = alert.reading.message or monitor.rule.summary
-                yield EarlySign(monitor.rule.name, text, dict(alert.reading.evidence))
+                yield EarlySign(monitor.rule.name, monitor.rule.tells(text), dict(alert.reading.evidence))
 
 
 def _values(state: RunState) -> Iterator[EarlySign]:
@@ -159,7 +159,7 @@ def _values(state: RunState) -> Iterator[EarlySign]:
         waits = state.rows < FEW_ROWS or not monitor.evaluated
         sign = monitor.detector.early_sign(state) if waits else None
         if sign is not None:
-            yield EarlySign(monitor.rule.name, sign.message, dict(sign.evidence))
+            yield EarlySign(monitor.rule.name, monitor.rule.tells(sign.message), dict(sign.evidence))
 
 
 def unread(state: RunState) -> dict[str, str]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grpo_watch.engine.records import Scalar, Severity
+from grpo_watch.engine.sentences import Sentences
 
 ENGLISH = "en"
 """The language that rules, detectors and commands are written in."""
@@ -49,7 +50,7 @@ class Rule:
     Fires when ``step - first_step >= for_steps`` and at least ``min_observations`` records breach; resolves after
     ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition. ``hints`` say what to do in a
     framework for which ``hint`` is not right. ``headline`` is the summary in a few plain words; it may name the
-    ``{step}`` at which the rule fired. Where ``language`` is not that of detectors, findings begin with the summary.
+    ``{step}`` at which the rule fired. Where ``language`` is not that of detectors, ``sentences`` are theirs in it.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Rule:
     enabled: bool = True
     overrides: tuple[Override, ...] = ()
     language: str = ENGLISH
+    sentences: Sentences = field(default_factory=Sentences)
 
     @property
     def translated(self) -> bool:
@@ -96,10 +98,14 @@ class Rule:
         return replace(self, **{**changes, **merged}, where=where)
 
     def says(self, message: str) -> str:
-        """What a finding says: the detector's own words, after the rule's where these are in the reader's language."""
-        if self.translated:
-            return f"{self.summary} {message}".strip()
-        return message or self.summary
+        """What a finding says: the detector's words; English ones after the rule's, where the reader's lack them."""
+        if not (message and self.translated):
+            return message or self.summary
+        return self.sentences.said(message) or f"{self.summary} {message}"
+
+    def tells(self, text: str) -> str:
+        """The detector's words in the reader's language, as far as it has them."""
+        return (self.sentences.said(text) or text) if self.translated else text
 
     def headline_at(self, severity: Severity) -> str:
         """The headline, which says what readings of the rule's own severity prove; of weaker ones none."""
@@ -108,7 +114,9 @@ class Rule:
     def advice(self, framework: str | None, own: str = "") -> str:
         """What to do: the detector's ``own`` words, else the rule's, in those of the run's framework if it has some."""
         general = self.hints.get(framework or "", self.hint)
-        return f"{general} {own}".strip() if self.translated else own or general
+        if not (own and self.translated):
+            return own or general
+        return self.sentences.said(own) or f"{general} {own}"
 
 
 _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")

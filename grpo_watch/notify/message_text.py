@@ -179,10 +179,8 @@ def body_of(notification: Notification) -> str:
     else:
         lines = [clean(line, 500) for line in explained(notification)]
         lines += [evidence_line(notification, 400), *trends(notification)]
-    lines += [
-        clean(notification.page, 300),
-        clean(f"{say(notification.language, 'Runbook')}: {notification.runbook}", 300) if notification.runbook else "",
-    ]
+    named = say(notification.language, ": ").join((say(notification.language, "Runbook"), notification.runbook))
+    lines += [clean(notification.page, 300), clean(named, 300) if notification.runbook else ""]
     return _bounded(_harmless("\n".join(line for line in lines if line)), MAX_BODY)
 
 

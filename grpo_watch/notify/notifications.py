@@ -18,7 +18,7 @@ from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.notify.receiver import OWN_RULE
 from grpo_watch.report.view import in_short, pasteable
-from grpo_watch.report.words import cause_words, label_of, rounded, say
+from grpo_watch.report.words import label_of, rounded, say, sentence_words
 from grpo_watch.store.messages import FIRING, RESOLVED, Notification
 from grpo_watch.store.state import slug
 
@@ -114,7 +114,7 @@ def runbook_of(rule: str, template: str) -> str:
 
 def cause_of(finding: Finding, language: str) -> str:
     """The likeliest causes, as a message names them."""
-    causes = [cause_words(language, cause) for cause in finding.causes[:CAUSES]]
+    causes = [sentence_words(language, cause) for cause in finding.causes[:CAUSES]]
     return say(language, "; ").join(cause.rstrip(".。") for cause in causes)
 
 

@@ -19,7 +19,7 @@ from grpo_watch.engine.snapshot import (
 )
 from grpo_watch.extras import PARQUET
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.report.words import say
+from grpo_watch.report.words import say, sentence_words
 
 GAPS = frozenset(
     {
@@ -127,7 +127,7 @@ def unjudged(snapshot: RunSnapshot) -> Iterator[tuple[str, str, list[str]]]:
             if rule.status is RuleStatus.BLIND and blindness(rule, snapshot) is kind:
                 reasons.setdefault(rule.reason, []).append(rule.rule)
         for reason, rules in reasons.items():
-            yield say(snapshot.language, label), reason, rules
+            yield say(snapshot.language, label), sentence_words(snapshot.language, reason), rules
 
 
 def headline(snapshot: RunSnapshot) -> str:

@@ -16,7 +16,7 @@ from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.engine.waste import wasted_text
 from grpo_watch.engine.window import plain_sum
 from grpo_watch.report.blindness import headline, verdict_words
-from grpo_watch.report.words import cause_words, cost_words, evidence_words, say
+from grpo_watch.report.words import cost_words, evidence_words, say, sentence_words
 
 FUNCTION_MEAN = "reward_function_mean["
 NAMED = 5
@@ -72,7 +72,7 @@ class FindingView:
     @property
     def causes(self) -> list[str]:
         """The likely causes, likeliest first."""
-        return [cause_words(self.language, cause) for cause in self.finding.causes]
+        return [sentence_words(self.language, cause) for cause in self.finding.causes]
 
     @property
     def wasted(self) -> str:

@@ -62,15 +62,13 @@ def _catalogue(language: str) -> Mapping[str, Mapping[str, Any]]:
     return translations(language)
 
 
-def cause_words(language: str, cause: str) -> str:
-    """A likely cause, in which numbers of the run may stand."""
+def sentence_words(language: str, text: str) -> str:
+    """A likely cause or a detector's sentence, in which numbers of the run may stand."""
     if language == ENGLISH:
-        return cause
-    for text, said in _catalogue(language)["words"].items():
-        pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^ ]+)", re.escape(text))
-        if found := re.fullmatch(pattern, cause):
-            return str(said).format_map(found.groupdict()) if found.groupdict() else str(said)
-    return cause
+        return text
+    from grpo_watch.rules.packs import sentences  # noqa: PLC0415  English needs no file
+
+    return sentences(language).said(text) or text
 
 
 TIMES = ("{n} second", "{n} seconds", "{n} minutes", "{n} hours", "{n} days")
@@ -167,7 +165,7 @@ def _value(name: str, value: Scalar, language: str) -> str:
     if isinstance(value, bool):
         return f"{label} {say(language, 'yes') if value else say(language, 'no')}"
     if not number:
-        return f"{label} {value}"
+        return f"{label} {sentence_words(language, str(value))}"
     amount = float(value)  # type: ignore[arg-type]  # a number
     if (name.endswith("_ratio") or name in SHARES) and 0.0 <= amount <= 1.0:
         return f"{label} {_percent(amount)}"

@@ -24,6 +24,7 @@ from grpo_watch.engine.detector import Detector, Param
 from grpo_watch.engine.expression import compile_expression
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import ENGLISH, LABEL, Override, Rule
+from grpo_watch.engine.sentences import FOLD, JOINTS, Sentences, sentences_of
 from grpo_watch.errors import FilePlace, RuleError
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 RESERVED_LABELS = frozenset({"alertname", "function", "rule", "run", "severity"})
 """Labels that grpo-watch sets itself."""
 
-_FOLD = re.compile(
-    r"(?<=[\u3000-\u303f\uff00-\uff60]) | (?=[\u3000-\u303f\uff00-\uff60])|(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])"
-)
-"""Spaces that YAML puts in the place of a line's end, where Chinese has none."""
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=64)]
 _Steps = Annotated[int, Field(ge=0, le=1_000_000)]
@@ -144,19 +141,29 @@ def rules_for(settings: Settings) -> tuple[Rule, ...]:
 
 @cache
 def translations(language: str) -> Mapping[str, Mapping[str, Any]]:
-    """The words of a language: ``rules`` by name, ``words`` by their English, ``evidence`` by the values' names."""
+    """The words of a language.
+
+    ``rules`` by name, ``words`` and ``sentences`` by their English, ``evidence`` by the values' names.
+    """
     found: dict[str, dict[str, Any]] = read_document(packs_folder() / "languages" / f"{language}.yaml", RuleError).value
     return {part: {key: _folded(text) for key, text in texts.items()} for part, texts in found.items()}
 
 
+@cache
+def sentences(language: str) -> Sentences:
+    """What detectors say, and likely causes, in a language."""
+    found = translations(language)
+    return sentences_of(found["sentences"], {joint: found["words"][joint] for joint in JOINTS})
+
+
 def _folded(text: Any) -> Any:
-    return _FOLD.sub("", text) if isinstance(text, str) else {key: _folded(inner) for key, inner in text.items()}
+    return FOLD.sub("", text) if isinstance(text, str) else {key: _folded(inner) for key, inner in text.items()}
 
 
 def _translated(rules: Mapping[str, Rule], language: str) -> Iterator[tuple[str, Rule]]:
-    words = translations(language)["rules"]
+    words, said = translations(language)["rules"], sentences(language)
     for name in rules.keys() & words.keys():
-        yield name, replace(rules[name], **{"hints": {}, **words[name]}, language=language)
+        yield name, replace(rules[name], **{"hints": {}, **words[name]}, language=language, sentences=said)
 
 
 def third_party_rules() -> dict[str, Rule]:

@@ -14,7 +14,7 @@ from grpo_watch.report.blindness import blindness, coverage, coverage_line, head
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.report.check_document import early_sign_documents, episode, in_full
 from grpo_watch.report.view import FindingView, course, judgement_lines, pasteable, top_view, views, wasted_words
-from grpo_watch.report.words import say
+from grpo_watch.report.words import say, sentence_words
 
 TOP = (
     "rule",
@@ -64,8 +64,8 @@ def run_document(run: RunOverview) -> dict[str, Any]:
 def rule_document(rule: RuleView, snapshot: RunSnapshot) -> dict[str, Any]:
     """A rule on the run; ``blindness`` says which kind of blind a blind one is."""
     blind = blindness(rule, snapshot).value if rule.status is RuleStatus.BLIND else None
-    status = {"rule": rule.rule, "severity": rule.severity.value, "status": rule.status.value, "reason": rule.reason}
-    return {**status, "blindness": blind}
+    status = {"rule": rule.rule, "severity": rule.severity.value, "status": rule.status.value}
+    return {**status, "reason": sentence_words(snapshot.language, rule.reason), "blindness": blind}
 
 
 def coverage_document(snapshot: RunSnapshot) -> dict[str, Any]:

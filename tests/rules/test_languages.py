@@ -1,4 +1,4 @@
-"""Rules in another language: none is missing or left over, and their hints name the same settings and commands."""
+"""Texts in another language: none is missing or left over, and they name the same settings and commands."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.snapshot import SEE_FROZEN, SEEN_LATER, RuleStatus, RunVerdict
+from grpo_watch.engine.snapshot import NEVER_JUDGED, SEE_FROZEN, SEEN_LATER, RuleStatus, RunVerdict
+from grpo_watch.engine.trend import TrendSign
 from grpo_watch.errors import ConfigError
 from grpo_watch.report.blindness import LABELS
 from grpo_watch.report.charts import KINDS
 from grpo_watch.report.words import LABELS as WORDS
 from grpo_watch.report.words import TIMES
-from grpo_watch.rules.packs import load_rules, packs_folder, translations
+from grpo_watch.rules.packs import load_rules, packs_folder, sentences, translations
 
 PACKAGE = Path(grpo_watch.__file__).parent
 RUNS = Path(__file__).parents[1] / "runs"
@@ -63,7 +64,6 @@ def ours() -> set[str]:
     """Every text of ours that is shown in the reader's language: arguments of ``say`` and ``t``, labels, causes."""
     texts = {SEE_FROZEN, SEEN_LATER, *TIMES, *LABELS.values(), *(kind.title for kind in KINDS)}
     texts |= {each.value.replace("-", " ") for each in (*Severity, *RunVerdict, *RuleStatus)}
-    texts |= {cause.text for detector in catalogue().values() for cause in detector.likely_causes}
     for module in PACKAGE.rglob("*.py"):
         texts |= set(_given(ast.parse(module.read_text(encoding="utf-8"))))
     for tree in detectors():
@@ -149,8 +149,110 @@ def test_no_word_is_missing_or_left_over() -> None:
     assert sorted(words.keys() - ours()) == []
 
 
+NEVER_SAID = re.compile(
+    r"""rule\ files|run\ end|rollout\ engine|exactly\ 0|the\ backward\ pass|the\ optimizer
+    |that\ generate|that\ reuse\ a\ batch|.* 7\ per\ 7\)|min\(.*|ceil\(.*|floor\(.*|7?\(7\ .*
+    |whole\ generation\ batches|all\ completions|7\ accumulated|7\ 7\ from\ 7\ to\ 7
+    |.*(?:of\ healthy\ runs\ with\ vLLM|FAQ:|guide:).*""",
+    re.VERBOSE,
+)
+"""Texts of detectors that no person reads as a sentence: names, formulas, sources of thresholds."""
+
+
+def said_by_detectors() -> Iterator[str]:
+    """What detectors and likely causes may say, whole or in part; each value is a 7."""
+    for cause in {cause.text for detector in catalogue().values() for cause in detector.likely_causes}:
+        yield re.sub(r"\{\w+\}", "7", cause)
+    for tree in [*detectors(), ast.parse((PACKAGE / "engine" / "trend.py").read_text(encoding="utf-8"))]:
+        for text in _written(tree):
+            said = text.strip(" ,;:")
+            if " " in said and re.search("[a-z]{2}", said) and not NEVER_SAID.fullmatch(said):
+                yield said
+
+
+def _written(node: ast.AST) -> Iterator[str]:
+    """Texts but for docstrings, patterns, the help of parameters, and headlines, which are words."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    if isinstance(node, ast.keyword) and node.arg == "headline":
+        return
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in {"param", "re.compile", "LikelyCause"}:
+        return
+    if isinstance(node, ast.JoinedStr):
+        parts = (part.value if isinstance(part, ast.Constant) else "7" for part in node.values)
+        yield re.sub("7+", "7", "".join(map(str, parts)))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(node, ast.JoinedStr) and isinstance(child, ast.Constant)):
+            yield from _written(child)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\{\w+\}", "7", text)
+
+
+def test_every_sentence_of_a_detector_is_known() -> None:
+    """As a whole, without what it may end in, or as a part of an entry."""
+    known, entries = sentences("zh"), [_plain(text) for text in translations("zh")["sentences"]]
+    missing = [
+        said
+        for said in said_by_detectors()
+        if not any(said in entry for entry in entries)
+        and all(known.said(each) is None for each in (said, re.sub(r"(?<=[^ (])7", "", said)))
+    ]
+    assert missing == []
+
+
+def test_no_sentence_is_left_over() -> None:
+    """Each is made of what the code says."""
+    texts = {*said_by_detectors(), *(text for tree in detectors() for text in _written(tree)), *TrendSign, *TIMES}
+    texts |= {NEVER_JUDGED, "not enough rows yet", "needs 7, or 7", "not every metric of `7` is logged"}
+    pieces = {piece.strip(" ,;:`()") for text in texts for piece in _plain(text).split("7")}
+    longest = sorted((piece for piece in pieces if len(piece) > 1), key=len, reverse=True)
+    left = {}
+    for entry in translations("zh")["sentences"]:
+        rest = _plain(entry)
+        for piece in longest:
+            rest = rest.replace(piece, "7")
+        if re.search("[A-Za-z]{3}", rest):
+            left[entry] = rest
+    assert left == {}
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        (
+            "all 27 tensors of checkpoints 20 and 30 are byte-identical (27 of them had changed before)",
+            "checkpoint 20 和 30 的全部 27 个张量逐字节相同（其中 27 个之前变过）",
+        ),
+        ("entropy fell from 1.2 to 0.3; reward fell, texts repeat", "熵从 1.2 降到 0.3；奖励下降，文本重复"),
+        ("reward_mean is nan, loss is inf (on one row)", "reward_mean 为 nan，loss 为 inf（只有一行）"),
+        ("the job died at step 5: ValueError: it is what it is", "任务在第 5 步崩溃：ValueError: it is what it is"),
+        ("needs kl_reference, or checkpoints", "缺少 kl_reference，或 checkpoints"),
+        ("rewards look odd: nobody knows why", None),
+        ("reward_mean < 0.1 and step > 200", None),
+    ],
+)
+def test_a_sentence_is_found_with_its_values(english: str, chinese: str | None) -> None:
+    """What a run wrote stays as it is; a sentence of another's rule is not known."""
+    assert sentences("zh").said(english) == chinese
+
+
+def test_findings_of_recorded_runs_have_chinese_sentences() -> None:
+    found = {
+        finding["summary"]
+        for file in RUNS.glob("*/expected.json")
+        for run in json.loads(file.read_text(encoding="utf-8"))
+        for finding in run["findings"]
+    }
+    assert [text for text in sorted(found) if sentences("zh").said(text) is None] == []
+
+
 def test_words_have_the_same_places() -> None:
-    for text, shown in translations("zh")["words"].items():
+    words = translations("zh")
+    for text, shown in [*words["words"].items(), *words["sentences"].items()]:
         places = [sorted(re.findall(r"\{(\w+)\}", each)) for each in (text, shown)]
         assert places[0] == places[1], text
 
@@ -180,8 +282,10 @@ def test_lines_are_joined_without_spaces() -> None:
 
 def test_a_finding_begins_in_the_readers_language() -> None:
     rule = CHINESE["kl-stuck-at-zero"]
+    assert rule.says("KL to the reference is 0.5") == "参考模型 KL 为 0.5"
     assert rule.says("KL has been 0 for 9 steps") == f"{rule.summary} KL has been 0 for 9 steps"
     assert rule.says("") == rule.summary
+    assert rule.advice("verl", "See duplicate-completions: equal texts get equal rewards.").startswith("见 ")
     assert rule.advice("verl", "Try zero2.") == f"{rule.hints['verl']} Try zero2."
     assert ENGLISH["kl-stuck-at-zero"].advice("verl", "Try zero2.") == "Try zero2."
 
