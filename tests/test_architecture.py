@@ -43,7 +43,7 @@ HOMES = {
     "uvicorn": ("web/*",),
     "wandb": ("sources/trackers/*",),
     "xxhash": ("sources/*",),
-    "yaml": ("config/*", "preflight/inputs/leaves.py", "shipped_yaml.py", "sources/settings/config_files.py"),
+    "yaml": ("config/*", "shipped_yaml.py", "sources/settings/documents.py"),
 }
 """Where each library may be imported; one that is not listed here and not in the standard library is refused.
 

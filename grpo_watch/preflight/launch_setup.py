@@ -12,7 +12,8 @@ from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
 from grpo_watch.frameworks.setting_names import canonical_settings, flatten
-from grpo_watch.sources.settings.config_files import arguments, plain_yaml
+from grpo_watch.sources.settings.config_files import arguments
+from grpo_watch.sources.settings.documents import plain_yaml
 
 DEFAULT = "default"
 PLAIN = (str, int, float, bool)

@@ -248,16 +248,13 @@ def test_a_run_folder_without_a_configuration(tmp_path: Path) -> None:
         ("x.json", '{"a": }', "x.json:1:7: Expecting value"),
         ("x.json", "[1]", "x.json: not a JSON object"),
         ("x.py", "def f(:\n", "x.py:1: no valid Python"),
-        ("x.yaml", "a: &a [*a, *a]\nb: 1\n", None),
+        ("x.yaml", "a: &a [*a, *a]\nb: 1\n", "x.yaml: more than 20000 values"),
         ("x.yaml", "a: \x00\n", "x.yaml: "),
         ("x.json", "[" * 100_000, "x.json: nested too deeply"),
     ],
 )
-def test_bad_files_are_one_line_with_the_place(name: str, text: str, error: str | None, tmp_path: Path) -> None:
+def test_bad_files_are_one_line_with_the_place(name: str, text: str, error: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    if error is None:
-        read(name, tmp_path)
-        return
     with pytest.raises(UsageError) as raised:
         read(name, tmp_path)
     assert str(raised.value).startswith(error)

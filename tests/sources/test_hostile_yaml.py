@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grpo_watch.sources.settings import config_files
-from grpo_watch.sources.settings.config_files import MAX_DEPTH, RefusedYamlError, plain_yaml
+from grpo_watch.errors import UsageError
+from grpo_watch.sources.settings import documents
+from grpo_watch.sources.settings.documents import MAX_DEPTH, MAX_LEAVES, RefusedYamlError, plain_yaml, yaml_leaves
 from grpo_watch.sources.settings.run_config import MAX_YAML_BYTES, RunConfigSource
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
@@ -68,5 +69,16 @@ def test_one_line_names_the_file(name: str, content: str, tmp_path: Path) -> Non
     assert reported in source.stats.first_bad
 
 
+@pytest.mark.parametrize("innermost", ["{}", "[]", "[{}]", "x", "[x, x]", "{b: 1}"])
+@pytest.mark.parametrize("element", ["[{}]", "{{<<: [{}]}}"])
+def test_leaves_of_repeated_aliases_are_bounded(innermost: str, element: str) -> None:
+    """9^29 places, most of them without a value of their own; a launch may have aliases, so they are not refused."""
+    text = f"a0: &a0 {innermost}\n"
+    for number in range(1, 30):
+        text += f"a{number}: &a{number} {element.format(', '.join([f'*a{number - 1}'] * 9))}\n"
+    with pytest.raises(UsageError, match=f"train.yaml: more than {MAX_LEAVES} values"):
+        yaml_leaves(text, "train.yaml")
+
+
 def test_only_the_safe_loader_is_used() -> None:
-    assert issubclass(config_files.SAFE_LOADER, yaml.constructor.SafeConstructor)
+    assert issubclass(documents.SAFE_LOADER, yaml.constructor.SafeConstructor)

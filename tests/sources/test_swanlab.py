@@ -10,7 +10,7 @@ import pytest
 
 from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent, Stream
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
-from grpo_watch.sources.settings.config_files import plain_yaml
+from grpo_watch.sources.settings.documents import plain_yaml
 from grpo_watch.sources.trackers import swanlab as reader
 from grpo_watch.sources.trackers.swanlab import HEADERS, SwanlabSource
 from tests.support.channel import Opens, grown, restarted, rows, whole

@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import SHIPPED_ZERO, LaunchFacts, launch_facts
-from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft, typed
-from grpo_watch.preflight.inputs.leaves import Leaf, json_leaves, toml_leaves, yaml_leaves
+from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft
+from grpo_watch.sources.settings.config_files import ACCELERATE
+from grpo_watch.sources.settings.documents import Leaf, json_leaves, toml_leaves, typed, yaml_leaves
 
 OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<name>[\w./@-]+)(?:=(?P<value>.*))?", re.DOTALL)
 REFERENCE = re.compile(r"\$\{\s*(?:oc\.select:\s*)?(?P<name>[\w.]+)\s*(?:,(?P<default>[^{}]*))?\}")
@@ -115,15 +116,6 @@ def resolve_references(draft: LaunchDraft) -> None:
         more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
         draft.note(f"{unread[0]}, which refers to something that is not read{more}")
 
-
-ZERO = {
-    "zero_stage": "zero_optimization.stage",
-    "offload_optimizer_device": "zero_optimization.offload_optimizer.device",
-    "offload_param_device": "zero_optimization.offload_param.device",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "gradient_clipping": "gradient_clipping",
-}
-"""accelerate's names in its ``deepspeed_config`` block, and DeepSpeed's own."""
 
 FROM_TRAINER = {
     "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
@@ -258,8 +250,8 @@ def put_accelerate(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
             continue
         if key == "deepspeed_config_file":
             read_beside(str(leaf.value), leaf.origin, "DeepSpeed", draft)
-        elif key in ZERO and str(leaf.value) != "none":
-            draft.deepspeed[ZERO[key]] = Setting(_text(leaf), leaf.origin)
+        elif key in ACCELERATE and str(leaf.value) != "none":
+            draft.deepspeed[ACCELERATE[key]] = Setting(_text(leaf), leaf.origin)
 
 
 def resolve_auto(draft: LaunchDraft) -> None:

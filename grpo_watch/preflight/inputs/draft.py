@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import operator
 import os
 import re
@@ -26,18 +25,6 @@ MAX_LIST = 100_000
 _SECRET_NAME = re.compile(
     r"(?:^|[._-])(?:token|secret|passwd|password|credentials?|api_?key|access_?key|key)$", re.IGNORECASE
 )
-_INTEGER = re.compile(r"[+-]?\d{1,18}")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_WORDS: dict[str, Scalar] = {"true": True, "false": False, "none": None, "null": None, "~": None}
-
-
-def typed(text: str) -> Scalar:
-    """``"8"`` is 8, ``"1e-6"`` a float, ``"true"`` a bool, ``"None"`` None; all else stays text."""
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else text
 
 
 def joined(values: Iterable[object]) -> str:

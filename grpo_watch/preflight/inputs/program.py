@@ -10,9 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from grpo_watch.frameworks.launches import launch_facts
-from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, typed
+from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT
 from grpo_watch.shipped_yaml import shipped_yaml
+from grpo_watch.sources.settings.documents import typed
 
 FLAG = re.compile(r"--?(?P<name>[A-Za-z][\w.-]*)(?:=(?P<value>.*))?", re.DOTALL)
 

@@ -12,10 +12,10 @@ from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import ProgramFacts, launch_facts
 from grpo_watch.preflight.inputs.configurations import put_named_deepspeed, put_overrides, read_beside, read_document
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, LaunchDraft
-from grpo_watch.preflight.inputs.leaves import Leaf
 from grpo_watch.preflight.inputs.program import Flag, Flags, Program, parse_flags, put_flags
 from grpo_watch.preflight.inputs.python_file import read_python
 from grpo_watch.preflight.inputs.world_size import default_accelerate_config, find_world
+from grpo_watch.sources.settings.documents import Leaf
 
 YAML = (".yaml", ".yml", ".json")
 SHIPPED = re.compile(r"ppo(?:_(?P<engine>megatron))?_trainer\.yaml")

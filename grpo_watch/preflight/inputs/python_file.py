@@ -12,8 +12,9 @@ from typing import NamedTuple, TypeAlias
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import launch_facts
-from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft, compute, typed
+from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, LaunchDraft, compute
 from grpo_watch.preflight.inputs.program import Flag
+from grpo_watch.sources.settings.documents import typed
 
 MAX_DEPTH = 12
 Plain: TypeAlias = Scalar | tuple[Scalar, ...]

@@ -12,7 +12,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, split_logs, version_of, version_order
 from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.decompress import beginning
-from grpo_watch.sources.settings.config_files import json_object
+from grpo_watch.sources.settings.documents import json_object
 from grpo_watch.sources.settings.run_config import ARGUMENTS, read_run_config
 
 RESUMED_FROM = "resume_from_checkpoint"

@@ -24,7 +24,7 @@ from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
 from grpo_watch.sources.rows.layouts import MARK, METRIC_NAMES, Rows, is_number, parts_of, shows_reward
 from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
-from grpo_watch.sources.settings.config_files import plain_yaml
+from grpo_watch.sources.settings.documents import plain_yaml
 
 LARGEST = 64 << 20
 """Bytes of the largest file that is read as a whole; pictures make some notebooks tens of megabytes large."""

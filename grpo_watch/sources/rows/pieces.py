@@ -18,7 +18,7 @@ from grpo_watch.sources.rows.document import YAML, whole_text
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import MARK, Rows, joined, step_key, triples
 from grpo_watch.sources.rows.tables import arms_of, grid, named_columns
-from grpo_watch.sources.settings.config_files import plain_yaml
+from grpo_watch.sources.settings.documents import plain_yaml
 
 LARGEST = 4 << 20
 """Bytes of a file with one metric: 100,000 steps."""

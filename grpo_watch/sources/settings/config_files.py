@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import yaml
 
 from grpo_watch.advisories.entries import packages
 from grpo_watch.advisories.judge import VERSION_OF
@@ -19,55 +17,7 @@ from grpo_watch.engine.records import RunConfig, Scalar, Setting
 from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
 from grpo_watch.frameworks.setting_names import canonical_settings, flatten, framework_of_settings, kept_own
-from grpo_watch.shipped_yaml import SAFE_LOADER
-
-MAX_DEPTH = 30
-LONGEST_NUMBER = 400
-NUMBER = re.compile(r"[-+0-9:._]+").fullmatch
-
-
-class RefusedYamlError(ValueError):
-    """YAML that is not read: it may be made to exhaust the reader."""
-
-
-def plain_yaml(text: str) -> object:
-    """What a YAML text without aliases holds.
-
-    Raises:
-        RefusedYamlError: it has aliases, which can expand a few lines to gigabytes, is nested too deeply, or holds a
-            number without end (those of base 60, ``1:1:1``, take the square of their length).
-        ValueError: it is no YAML.
-    """
-    try:
-        _refuse(yaml.parse(text, Loader=SAFE_LOADER))
-        return yaml.load(text, Loader=SAFE_LOADER)  # noqa: S506  a safe one
-    except (yaml.YAMLError, OverflowError) as error:
-        if "maximum nesting depth" in str(error):  # libyaml's own limit, from PyYAML 6.0.4 on
-            raise RefusedYamlError(_too_deep(getattr(error, "problem_mark", None))) from error
-        raise ValueError(str(error).splitlines()[0]) from error
-
-
-def _refuse(events: Iterable[yaml.Event]) -> None:
-    """Look at what there is before anything is built of it."""
-    depth = 0
-    for event in events:
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        number = isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_NUMBER and NUMBER(event.value)
-        if depth > MAX_DEPTH:
-            raise RefusedYamlError(_too_deep(event.start_mark))
-        if isinstance(event, yaml.AliasEvent) or number:
-            what = "a number without end" if number else "aliases (*name)"
-            raise RefusedYamlError(_refusal(what, event.start_mark))
-
-
-def _too_deep(mark: Any) -> str:
-    return _refusal(f"more than {MAX_DEPTH} levels", mark)
-
-
-def _refusal(what: str, mark: Any) -> str:
-    place = f"line {mark.line + 1}: " if mark else ""
-    return f"{place}{what}: not read in a run's folder"
-
+from grpo_watch.sources.settings.documents import json_object, plain_yaml
 
 PINNED = re.compile(r"^([A-Za-z][\w.-]{0,60})==(\d[\w.+!-]{0,40})[ \t]*$", re.MULTILINE)
 MAX_TEXT = 300
@@ -91,6 +41,23 @@ ELSEWHERE = frozenset({"adapter", "adapter_init", "adapter_continued", "deepspee
 """Settings whose equally named raw key, if any, means something else (ms-swift's ``offload_optimizer`` is vLLM's)."""
 
 
+ACCELERATE = {
+    "zero_stage": "zero_optimization.stage",
+    "offload_optimizer_device": "zero_optimization.offload_optimizer.device",
+    "offload_param_device": "zero_optimization.offload_param.device",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "gradient_clipping",
+}
+"""accelerate's names in its ``deepspeed_config`` block, and DeepSpeed's own."""
+
+DEEPSPEED = {
+    "zero_optimization.stage": "deepspeed_stage",
+    "zero_optimization.offload_optimizer.device": "offload_optimizer",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+}
+"""DeepSpeed's names, and the settings that they are."""
+
 FROM_USER, FROM_ARGUMENTS, FROM_LAUNCH, FROM_CHECKPOINT = 0, 1, 2, 3
 """Precedence: lower wins where two files give the same setting."""
 
@@ -102,21 +69,6 @@ class ConfigFile:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     framework: str | None = None
     version: str | None = None
-
-
-def json_object(text: str) -> Mapping[str, Any]:
-    """The object in a JSON text.
-
-    Raises:
-        ValueError: it is no JSON object (half-written, or something else).
-    """
-    try:
-        found = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    if not isinstance(found, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 (content, not a caller's mistake)
-    return found
 
 
 def arguments(text: str, origin: str) -> ConfigFile:
@@ -196,32 +148,18 @@ def deepspeed(text: str, origin: str) -> ConfigFile:
 
 
 def _deepspeed(raw: Mapping[str, Any], origin: str) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
-    zero = raw.get("zero_optimization")
-    if isinstance(zero, dict):
-        _put(found, "deepspeed_stage", zero.get("stage"), origin)
-        offload = zero.get("offload_optimizer")
-        _put(found, "offload_optimizer", offload.get("device") if isinstance(offload, dict) else None, origin)
-    for name, key in (
-        ("gradient_accumulation_steps", "gradient_accumulation_steps"),
-        ("per_device_train_batch_size", "train_micro_batch_size_per_gpu"),
-    ):
-        _put(found, name, raw.get(key) if isinstance(raw.get(key), int) else None, origin)
+    given, found = dict(flatten(raw)), dict[str, Setting]()
+    for key, name in DEEPSPEED.items():
+        _put(found, name, given.get(key), origin)
     return found
 
 
 def accelerate(text: str, origin: str) -> ConfigFile:
     """An accelerate configuration: number of processes and its DeepSpeed part."""
-    raw = _yaml_object(text)
-    found: dict[str, Setting] = {}
-    _put(found, "world_size", raw.get("num_processes"), origin)
-    nested = raw.get("deepspeed_config")
-    if isinstance(nested, dict):
-        _put(found, "deepspeed_stage", nested.get("zero_stage"), origin)
-        _put(found, "offload_optimizer", nested.get("offload_optimizer_device"), origin)
-        steps = nested.get("gradient_accumulation_steps")
-        _put(found, "gradient_accumulation_steps", steps if isinstance(steps, int) else None, origin)
-    return ConfigFile(found)
+    given, found = dict(flatten(_yaml_object(text))), dict[str, Setting]()
+    _put(found, "world_size", given.get("num_processes"), origin)
+    own = {key: given.get(f"deepspeed_config.{name}") for name, key in ACCELERATE.items()}
+    return ConfigFile(found | _deepspeed(own, origin))
 
 
 def _yaml_object(text: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from grpo_watch.engine.records import Setting
 from grpo_watch.frameworks.framework import MarkKind
 from grpo_watch.frameworks.line_reader import marks
-from grpo_watch.frameworks.python_literal import atom
+from grpo_watch.sources.settings.documents import typed
 
 PRINTED = "printed in the log"
 EXAMPLES = re.compile(rb"\bNum examples = (\d[\d,]{0,20})\s*$")
@@ -96,8 +96,6 @@ ARGUMENTS_END = b")"
 MOST_ARGUMENTS = 1_000
 """Arguments of one configuration; TRL's has 200."""
 LONGEST_VALUE = 300
-NUMBER = re.compile(r"[-+]?\d{1,30}")
-WORDS: dict[str, object] = {"None": None, "True": True, "False": False}
 BEGIN = re.compile(rb"\{\s{0,4}['\"]\w[^'\"\r\n]{0,200}['\"]: ?\{")
 """A dictionary whose first value is one: configurations are nested, rows of metrics are flat."""
 LONGEST = 1 << 20
@@ -105,8 +103,6 @@ LONGEST = 1 << 20
 MOST_FOREIGN = 200
 """Lines of other processes between its lines."""
 DEEPEST = 30
-LONGEST_WHOLE = 18
-"""Digits of a whole number."""
 TOKEN = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([{}\[\](),:])|([^\s{}\[\](),:'\"]+)")
 ESCAPED = re.compile(r"\\(['\"\\])")
 OPENING, CLOSING = "{[(", "}])"
@@ -179,8 +175,7 @@ def leaves(text: str) -> Iterator[tuple[str, object]]:
 def _joined(value: object, token: re.Match[str]) -> object:
     """The value with one more token: texts side by side are one text."""
     if token[4] is not None:
-        word = token[4]
-        return int(word) if word.isdecimal() and len(word) < LONGEST_WHOLE else atom(word)
+        return typed(token[4])
     text = ESCAPED.sub(r"\1", token[1] if token[1] is not None else token[2])
     return value + text if isinstance(value, str) else text
 
@@ -231,11 +226,4 @@ class PrintedArguments:
 
 
 def _argument(text: str) -> object:
-    if text in WORDS:
-        return WORDS[text]
-    if NUMBER.fullmatch(text):
-        return int(text)
-    try:
-        return float(text)
-    except ValueError:
-        return text.rpartition("SchedulerType.")[2].lower() if text.startswith("SchedulerType.") else text
+    return text.removeprefix("SchedulerType.").lower() if text.startswith("SchedulerType.") else typed(text)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -22,7 +21,6 @@ from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import flatten
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.reading import open_regular
@@ -33,10 +31,9 @@ from grpo_watch.sources.settings.config_files import (
     FROM_LAUNCH,
     FROM_USER,
     ConfigFile,
-    RefusedYamlError,
     of_framework,
-    plain_yaml,
 )
+from grpo_watch.sources.settings.documents import RefusedYamlError, plain_yaml, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -126,10 +123,7 @@ def _read(leaves: Iterable[tuple[str, object]], origin: str) -> ConfigFile:
 
 def _value(value: object) -> object:
     """Numbers that YAML takes for texts (``1e-6``) become such; quotes of the command line come off."""
-    if not isinstance(value, str):
-        return value
-    text = value.strip("'\"") if len(value) > 1 else value
-    return int(text) if text.isdecimal() else atom(text)
+    return typed(value.strip("'\"")) if isinstance(value, str) else value
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -182,7 +176,7 @@ def from_user(settings: Mapping[str, Scalar], origin: str = "--set") -> RunConfi
     Raises:
         UsageError: a name is not a known setting.
     """
-    given = {name: _typed(value) for name, value in settings.items()}
+    given = {name: typed(value) if isinstance(value, str) else value for name, value in settings.items()}
     framework, version = given.pop("framework", None), settings.get("framework_version")
     given.pop("framework_version", None)
     for name in given:
@@ -195,17 +189,6 @@ def from_user(settings: Mapping[str, Scalar], origin: str = "--set") -> RunConfi
         {name: Setting(value, origin) for name, value in given.items()},
         precedence=FROM_USER,
     )
-
-
-def _typed(value: Scalar) -> Scalar:
-    if not isinstance(value, str):
-        return value
-    if value.lower() in {"true", "false"}:
-        return value.lower() == "true"
-    try:
-        return int(value) if re.fullmatch(r"[+-]?\d+", value) else float(value)
-    except ValueError:
-        return value
 
 
 def read_run_config(

@@ -14,7 +14,8 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.console.markers import readable
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.jsonl import decode
-from grpo_watch.sources.settings.config_files import logged_config, plain_yaml
+from grpo_watch.sources.settings.config_files import logged_config
+from grpo_watch.sources.settings.documents import plain_yaml
 from grpo_watch.sources.trackers import framing, protobuf_wire
 from grpo_watch.sources.trackers.tfevents import AT_END
 from grpo_watch.sources.trackers.tracker_source import BlockLog, iso_seconds

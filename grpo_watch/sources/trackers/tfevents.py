@@ -13,6 +13,7 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.config_files import FROM_CHECKPOINT, logged_config
+from grpo_watch.sources.settings.documents import json_object
 from grpo_watch.sources.trackers import framing, protobuf_wire
 from grpo_watch.sources.trackers.tracker_source import FramedLog
 
@@ -204,7 +205,7 @@ class TfeventsSource(FramedLog):
     def _config(self, tag: str, text: str, start: int) -> RunConfig | None:
         try:
             if tag in ARGUMENTS:
-                return logged_config(config_files.json_object(text), "tensorboard: args", self.name, self.segment)
+                return logged_config(json_object(text), "tensorboard: args", self.name, self.segment)
             if tag in MODEL:
                 found = config_files.model_config(text, "tensorboard: model_config")
                 return RunConfig(None, None, found.settings, self.name, self.segment, FROM_CHECKPOINT)

@@ -1,0 +1,218 @@
+"""Reads YAML, JSON and TOML, which may be anyone's: as they are, or as flat names with the place of each value."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import yaml
+
+from grpo_watch.engine.records import Scalar
+from grpo_watch.errors import UsageError
+from grpo_watch.frameworks.setting_names import flatten
+from grpo_watch.shipped_yaml import SAFE_LOADER
+
+MAX_DEPTH = 30
+LONGEST_NUMBER = 400
+DIGITS = re.compile(r"[-+0-9:._]+").fullmatch
+
+
+class RefusedYamlError(ValueError):
+    """YAML that is not read: it may be made to exhaust the reader."""
+
+
+def plain_yaml(text: str) -> object:
+    """What a YAML text without aliases holds.
+
+    Raises:
+        RefusedYamlError: it has aliases, which can expand a few lines to gigabytes, is nested too deeply, or holds a
+            number without end (those of base 60, ``1:1:1``, take the square of their length).
+        ValueError: it is no YAML.
+    """
+    try:
+        _refuse(yaml.parse(text, Loader=SAFE_LOADER))
+        return yaml.load(text, Loader=SAFE_LOADER)  # noqa: S506  a safe one
+    except (yaml.YAMLError, OverflowError) as error:
+        if "maximum nesting depth" in str(error):  # libyaml's own limit, from PyYAML 6.0.4 on
+            raise RefusedYamlError(_too_deep(getattr(error, "problem_mark", None))) from error
+        raise ValueError(str(error).splitlines()[0]) from error
+
+
+def _refuse(events: Iterable[yaml.Event]) -> None:
+    """Look at what there is before anything is built of it."""
+    depth = 0
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        number = isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_NUMBER and DIGITS(event.value)
+        if depth > MAX_DEPTH:
+            raise RefusedYamlError(_too_deep(event.start_mark))
+        if isinstance(event, yaml.AliasEvent) or number:
+            what = "a number without end" if number else "aliases (*name)"
+            raise RefusedYamlError(_refusal(what, event.start_mark))
+
+
+def _too_deep(mark: Any) -> str:
+    return _refusal(f"more than {MAX_DEPTH} levels", mark)
+
+
+def _refusal(what: str, mark: Any) -> str:
+    place = f"line {mark.line + 1}: " if mark else ""
+    return f"{place}{what}: not read in a run's folder"
+
+
+def json_object(text: str) -> Mapping[str, Any]:
+    """The object in a JSON text.
+
+    Raises:
+        ValueError: it is no JSON object (half-written, or something else).
+    """
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 (content, not a caller's mistake)
+    return found
+
+
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_WORDS: dict[str, Scalar] = {"true": True, "false": False, "none": None, "null": None, "~": None}
+
+
+def typed(text: str) -> Scalar:
+    """``"8"`` is 8, ``"1e-6"`` a float, ``"true"`` a bool, ``"None"`` None; all else stays text."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else text
+
+
+MAX_LEAVES = 20_000
+"""Aliases can repeat a few lines into millions; no launch file has more settings, mappings and lists than this."""
+DEEPEST = 20
+Many: TypeAlias = tuple[Scalar, ...]
+
+
+class Leaf(NamedTuple):
+    """A scalar or a list of scalars, and its place (``train.yaml:12:3``)."""
+
+    value: Scalar | Many
+    origin: str
+
+
+def yaml_leaves(text: str, file: str) -> dict[str, Leaf]:
+    """The leaves of the first document; an empty mapping where it is no mapping.
+
+    Raises:
+        UsageError: it is no YAML; the message names line and column.
+    """
+    try:
+        root = yaml.compose(text, Loader=SAFE_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark is not None else file
+        raise UsageError(f"{place}: {error.problem or 'no YAML'}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UsageError(f"{file}: {str(error).splitlines()[0]}") from None
+    if not isinstance(root, yaml.MappingNode):
+        return {}
+    found: dict[str, Leaf] = {}
+    for count, (name, leaf) in enumerate(_walk(root, "", file, 0)):
+        if count >= MAX_LEAVES:
+            raise UsageError(f"{file}: more than {MAX_LEAVES} values")
+        if leaf is not None:
+            found.setdefault(name, leaf)
+    return found
+
+
+def _walk(node: yaml.MappingNode, prefix: str, file: str, depth: int) -> Iterator[tuple[str, Leaf | None]]:
+    """Own keys before merged ones (``<<``), so that the first of a name is the one that counts; None: no value yet."""
+    yield prefix, None
+    merged: list[yaml.Node] = []
+    for key, value in node.value:
+        if key.tag == "tag:yaml.org,2002:merge":
+            merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+        else:
+            yield from _entry(
+                f"{prefix}{key.value if isinstance(key, yaml.ScalarNode) else '?'}", key, value, file, depth
+            )
+    for other in merged:
+        if isinstance(other, yaml.MappingNode) and depth < DEEPEST:
+            yield from _walk(other, prefix, file, depth + 1)
+
+
+def _entry(name: str, key: yaml.Node, value: yaml.Node, file: str, depth: int) -> Iterator[tuple[str, Leaf | None]]:
+    origin = f"{file}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
+    if isinstance(value, yaml.ScalarNode):
+        yield name, Leaf(_scalar(value), origin)
+    elif depth >= DEEPEST:
+        return
+    elif isinstance(value, yaml.MappingNode):
+        yield from _walk(value, f"{name}.", file, depth + 1)
+    elif all(isinstance(item, yaml.ScalarNode) for item in value.value):
+        yield name, Leaf(tuple(_scalar(item) for item in value.value), origin)
+    else:
+        yield name, None
+        for number, item in enumerate(value.value):
+            yield from _entry(f"{name}.{number}", item, item, file, depth + 1)
+
+
+def _scalar(node: yaml.ScalarNode) -> Scalar:
+    """Plain words are typed as a trainer's parser does (``1e-6`` is a number); quoted ones stay text."""
+    if node.style in {"'", '"', "|", ">"}:
+        return str(node.value)
+    return typed(node.value) if node.value else None
+
+
+def json_leaves(text: str, file: str) -> dict[str, Leaf]:
+    """The leaves of a JSON object, with their lines where each has one of its own.
+
+    Raises:
+        UsageError: it is no JSON object.
+    """
+    try:
+        raw = json_object(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{file}:{error.lineno}:{error.colno}: {error.msg}") from None
+    except ValueError as error:
+        raise UsageError(f"{file}: {error}") from None
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if (found := re.match(r'\s*"([^"\\]+)"\s*:', line)) is not None:
+            lines.setdefault(found[1], number)
+    return mapping_leaves(raw, file, lines)
+
+
+def toml_leaves(text: str, file: str) -> dict[str, Leaf]:
+    """The leaves of a TOML document, without their lines.
+
+    Raises:
+        UsageError: it is no TOML, or this Python is older than 3.11 and can't read it.
+    """
+    try:
+        loads = import_module("tomllib").loads
+    except ImportError:
+        raise UsageError(f"{file}: reading TOML takes Python 3.11 or newer") from None
+    try:
+        return mapping_leaves(loads(text), file)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: {error}") from None
+
+
+def mapping_leaves(raw: Mapping[str, Any], origin: str, lines: Mapping[str, int] | None = None) -> dict[str, Leaf]:
+    """The leaves of a mapping that was decoded already, at one place; ``lines`` are those of some keys in it."""
+    found: dict[str, Leaf] = {}
+    for name, value in flatten(raw):
+        line = (lines or {}).get(name) or (lines or {}).get(name.rpartition(".")[2])
+        place = f"{origin}:{line}" if line else origin
+        if isinstance(value, list):
+            found[name] = Leaf(tuple(item for item in value if isinstance(item, (str, int, float, bool))), place)
+        elif not isinstance(value, Mapping):
+            found[name] = Leaf(cast("Scalar", value), place)
+    return found
