@@ -30,13 +30,22 @@ HOMES = {
     "markdown_it": ("web/runbooks.py",),
     "matplotlib": ("report/series.py", "report/check_document.py"),
     "mcp": ("cli/mcp_server.py",),
-    "msgspec": ("advisories/*", "archive/*", "sources/*", "store/*", "cli/*", "frameworks/*", "preflight/*"),
+    "msgspec": (
+        "advisories/*",
+        "archive/*",
+        "sources/*",
+        "store/*",
+        "cli/*",
+        "frameworks/*",
+        "preflight/*",
+        "config/*",
+        "rules/*",
+    ),
     "fsspec": ("archive/remote_folder.py",),
     "ray": ("archive/on_ray.py",),
     "pandas": ("report/series.py", "report/check_document.py"),
     "prometheus_client": ("metrics/*",),
     "pyarrow": ("sources/completions/parquet.py",),
-    "pydantic": ("config/*", "rules/example_blocks.py", "rules/packs.py"),
     "rich": ("cli/*", "report/*", "preflight/text_report.py"),
     "sqlite3": ("store/*", "sources/trackers/database.py"),
     "starlette": ("web/*",),
@@ -51,7 +60,7 @@ HOMES = {
 """
 
 EVERYWHERE = {"numpy", "grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}
-HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "rich", "starlette", "uvicorn", "pydantic", "prometheus_client"}
+HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "rich", "starlette", "uvicorn", "prometheus_client"}
 HEAVY |= {"httpx", "apprise"}
 PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "difflib", "enum", "fnmatch", "functools"}
 PURE |= {"grpo_watch", "hashlib", "itertools", "math", "numpy", "operator", "re", "shlex", "statistics", "types"}

@@ -39,7 +39,9 @@ def setup_key(setup: CheckSetup) -> str:
     detectors = catalogue()
     rules = [(rule.name, rule.summary, rule.hint, fingerprint(rule, detectors)) for rule in setup.rules]
     tick = (setup.tick.live, setup.tick.state.value)
-    return _hash(__version__, rules, sorted(setup.overrides.items()), setup.settings.model_dump_json(), tick)
+    return _hash(
+        __version__, rules, sorted(setup.overrides.items()), msgspec.json.encode(setup.settings, enc_hook=str), tick
+    )
 
 
 def run_key(shared: str, run: FoundRun | RemoteFolder) -> str:

@@ -9,8 +9,7 @@ from argparse import Namespace
 from typing import Any
 
 from grpo_watch.cli.terminal import print_json
-from grpo_watch.config.schema import Settings
-from grpo_watch.config.settings import DEFAULT, EffectiveSetting, effective, load_settings
+from grpo_watch.config.settings import DEFAULT, EffectiveSetting, effective, json_schema, load_settings
 
 
 def config_command(given: Namespace) -> int:
@@ -20,7 +19,7 @@ def config_command(given: Namespace) -> int:
         ConfigError: the settings can't be used.
     """
     if given.what == "schema":
-        print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()})
+        print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema()})
         return 0
     settings = effective(load_settings(config=given.config), os.environ)
     if given.format == "json":

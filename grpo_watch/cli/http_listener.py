@@ -66,7 +66,7 @@ class HttpListener:
         """
         everywhere, anywhere = self._host in EVERYWHERE, self._protection.keys.anywhere
         if self._web.url or not (anywhere or is_loopback(self._host)) or (everywhere and not self._allowed):
-            return self._web.url
+            return self._web.url and f"{self._web.url.rstrip('/')}/"
         place = f"{self._allowed[0]}:{self.address.rpartition(':')[2]}" if everywhere else self.address
         return f"{self._protection.scheme}://{place}/"
 

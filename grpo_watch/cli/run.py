@@ -17,6 +17,8 @@ from queue import SimpleQueue
 from types import MappingProxyType
 from typing import TypeAlias
 
+import msgspec
+
 from grpo_watch.children.pool import Worker
 from grpo_watch.cli.http_listener import HttpListener
 from grpo_watch.cli.live_text import show, summary, verdict
@@ -220,7 +222,7 @@ def _opened(
 
 def _at_the_same(settings: Settings, before: Basis | None) -> Settings:
     """Settings with the address of the daemon before: ``:0`` chose a port that others know by now."""
-    return settings if before is None else settings.model_copy(update={"listen": before.address})
+    return settings if before is None else msgspec.structs.replace(settings, listen=before.address)
 
 
 def _places(given: FollowedPaths, settings: Settings) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.schema import Settings
 from grpo_watch.rules.packs import load_rules
@@ -55,7 +57,7 @@ class SettingsInForce:
                 extra={"fields": {"settings": ", ".join(waiting)}},
             )
         kept = {name: getattr(self.settings, name) for name in NEED_A_RESTART}
-        self.settings, self._rules = fresh.model_copy(update=kept), rules
+        self.settings, self._rules = msgspec.structs.replace(fresh, **kept), rules
         return rules
 
 

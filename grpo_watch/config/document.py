@@ -9,18 +9,19 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
 
+import msgspec
 import yaml
 
 from grpo_watch.errors import FilePlace, LocatedError
 from grpo_watch.shipped_yaml import SAFE_LOADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from pydantic import ValidationError
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 30
@@ -48,15 +49,19 @@ class Document:
                 return known[path[:length]]
         return FilePlace(self.file, 1)
 
-    def below(self, path: Path_) -> Document:
-        """The part of the document under ``path``, as a document of its own; places stay those of the file."""
+    def at(self, path: Path_) -> Any:
+        """The value at a path that is in the document."""
         value = self.value
         for part in path:
             value = value[part]
+        return value
+
+    def below(self, path: Path_) -> Document:
+        """The part of the document under ``path``, as a document of its own; places stay those of the file."""
         start = len(path)
         keys = {known[start:]: place for known, place in self.keys.items() if known[:start] == path}
         values = {known[start:]: place for known, place in self.values.items() if known[:start] == path}
-        return Document(self.file, value, keys, values)
+        return Document(self.file, self.at(path), keys, values)
 
 
 def read_document(path: Path, error: type[LocatedError]) -> Document:
@@ -104,62 +109,131 @@ def parse_document(text: str, file: str, error: type[LocatedError]) -> Document:
     return Document(file, value, walker.keys, walker.values)
 
 
+class KeyProblem(ValueError):  # noqa: N818  what is wrong with a value
+    """What is wrong with the value of one key of a model."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(problem)
+        self.key = key
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """``did you mean …?`` for a misspelt name; None where nothing is near."""
     near = difflib.get_close_matches(name, sorted(known), 1)
     return f"did you mean {near[0]}?" if near else None
 
 
-_WRONG_KINDS = frozenset({"model_type", "tuple_type", "string_type"})
-"""A text in the place of a list, and the like: what may be written there says more than that."""
+_KINDS = MappingProxyType(
+    {
+        "str": "a text",
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "null": "nothing",
+        "array": "a list",
+        "object": "a mapping",
+    }
+)
+"""What msgspec calls a kind of value → what people do."""
+_AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`\Z")
+_PART = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_NAMED = re.compile(r"Object (?P<what>contains unknown field|missing required field) `(?P<name>.*)`\Z", re.DOTALL)
+_WRONG_KIND = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<given>\w+)`\Z")
 
 
 def first_problem(
-    invalid: ValidationError,
+    invalid: msgspec.ValidationError,
     document: Document,
     error: type[LocatedError],
-    known: Iterable[str],
+    models: Sequence[type[msgspec.Struct]],
     at: Path_ = (),
     instead: Mapping[str, str] | None = None,
 ) -> LocatedError:
-    """The first complaint of a pydantic model as one line with its place.
+    """The complaint of a model as one line with its place.
 
-    ``known`` are the keys to suggest for an unknown one; ``at`` is where the model's value is in the document.
+    ``models`` are those whose keys and kinds may be suggested; ``at`` is where the first one's value is.
     ``instead`` says what to use for unknown types and keys that an earlier version had, or that people expect: a key
     at the top by its name, others as ``type.key``, or ``*.key`` for any place.
     """
-    problems = invalid.errors(include_url=False)
-    problem = min(
-        problems, key=lambda found: found["type"] != "extra_forbidden"
-    )  # a misspelt key explains a missing one
-    loc, better = problem["loc"], instead or {}
-    path = _resolved((*at, *loc), document)
-    if problem["type"] == "extra_forbidden":
-        unknown = str(loc[-1])
-        fix = better.get(".".join(map(str, loc[-2:]))) or better.get(f"*.{unknown}")
-        fix = fix or nearest(unknown, set(known) - {unknown})
-        return error(f"unknown key {unknown!r}", document.place_of(path, key=True), fix)
-    if problem["type"] == "missing":
-        return error(f"missing key {loc[-1]!r}", document.place_of(path))
-    if problem["type"] == "union_tag_invalid":
-        unknown, kinds = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "")
-        fix = better.get(unknown) or nearest(unknown, kinds.split(", ")) or f"known types: {kinds}"
-        return error(f"unknown type {unknown!r}", document.place_of(path), fix)
-    message = _NOT_A_MAPPING if problem["type"] == "model_type" else problem["msg"].removeprefix("Value error, ")
-    name = ".".join(str(part) for part in path[len(at) :])
-    message = message.replace("valid tuple", "list").replace("valid string", "text")
-    key, *deeper = path[len(at) :] or ("",)
-    fix = better.get(str(key)) if problem["type"] in _WRONG_KINDS and not deeper[1:] else None
-    return error(f"{name}: {message[:1].lower()}{message[1:]}" if name else message, document.place_of(path), fix)
+    text, better = str(invalid), instead or {}
+    found = _AT.search(text)
+    text = text[: found.start()] if found else text
+    path = _path(found["path"] if found else "", text, document, at)
+    named = _NAMED.fullmatch(text)
+    if named and named["what"] == "missing required field":
+        return error(f"missing key {named['name']!r}", document.place_of(path))
+    if named:
+        return _unknown_key(named["name"], document, path, error, models, better)
+    if path[-1:] == ("type",) and text.startswith("Invalid value"):
+        unknown = str(document.at(path))
+        kinds = [str(model.__struct_config__.tag) for model in models if model.__struct_config__.tag]
+        fix = better.get(unknown) or nearest(unknown, kinds) or f"known types: {', '.join(kinds)}"
+        return error(f"unknown type {unknown!r}", document.place_of(path[:-1]), fix)
+    if isinstance(invalid.__cause__, KeyProblem):
+        path = (*path, invalid.__cause__.key)
+    below = path[len(at) :]
+    message = str(invalid.__cause__ or in_words(text, str(below[-1]) if below else "", models))
+    if found and found["key"]:
+        message = f"a key {message}"
+    wrong = _WRONG_KIND.fullmatch(text)
+    what = better.get(str(below[0])) if wrong and below and not below[2:] else None
+    name = ".".join(map(str, below))
+    return error(f"{name}: {message}" if name else message, document.place_of(path), what)
 
 
-def _resolved(path: Path_, document: Document) -> Path_:
-    """The path without the parts that pydantic adds (the tag of a union, ``[key]`` of a mapping)."""
-    found: Path_ = ()
-    for part in path:
-        if (*found, part) in document.values:
-            found = (*found, part)
-    return found
+def _unknown_key(
+    unknown: str,
+    document: Document,
+    path: Path_,
+    error: type[LocatedError],
+    models: Sequence[type[msgspec.Struct]],
+    better: Mapping[str, str],
+) -> LocatedError:
+    kind = document.at(path).get("type", path[-1] if path else None)
+    fix = better.get(unknown if kind is None else f"{kind}.{unknown}") or better.get(f"*.{unknown}")
+    fix = fix or nearest(unknown, {key for model in models for key in model.__struct_fields__} - {unknown})
+    return error(f"unknown key {unknown!r}", document.place_of((*path, unknown), key=True), fix)
+
+
+def _path(text: str, problem: str, document: Document, path: Path_) -> Path_:
+    """Where msgspec's ``.runs[0].labels[...]`` is; of a mapping it does not say which value has the wrong kind."""
+    wrong = _WRONG_KIND.fullmatch(problem)
+    for name, index in _PART.findall(text):
+        if index != "...":
+            path = (*path, name or int(index))
+        elif wrong:
+            values = document.at(path).items()
+            path = (*path, *[key for key, value in values if _kind_of(value) == wrong["given"]][:1])
+    return path
+
+
+def _kind_of(value: object) -> str:
+    return {dict: "object", list: "array", type(None): "null"}.get(type(value), type(value).__name__)
+
+
+def in_words(problem: str, key: str, models: Sequence[type[msgspec.Struct]]) -> str:
+    """What msgspec says of a value, as people would: ``must be a number, not a text``."""
+    wrong = _WRONG_KIND.fullmatch(problem)
+    if wrong and wrong["wanted"].startswith("object"):
+        return _NOT_A_MAPPING
+    if wrong:
+        wanted = [_KINDS.get(kind, kind) for kind in wrong["wanted"].split(" | ") if kind != "null"]
+        return f"must be {' or '.join(wanted)}, not {_KINDS.get(wrong['given'], wrong['given'])}"
+    if problem.startswith("Invalid enum value"):
+        choices = dict.fromkeys(repr(choice) for model in models for choice in _choices(model, key))
+        *first, last = choices or [problem]
+        return f"must be {', '.join(first)} or {last}"
+    bound = re.sub(r"Expected `(\w+)`", lambda kind: f"must be {_KINDS.get(kind[1], kind[1])}", problem)
+    return bound.removesuffix(".0").replace(r"$(?!\\n)", "$")  # Python's $ lets a line end through
+
+
+def _choices(model: type[msgspec.Struct], key: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(model):
+        for kind in (field.type, *get_args(field.type)) if field.name == key else ():
+            if get_origin(kind) is Literal:
+                yield from get_args(kind)
+            elif isinstance(kind, type) and issubclass(kind, Enum):
+                yield from (str(member.value) for member in kind)
 
 
 class _Loader(SAFE_LOADER):  # type: ignore[misc]  # which of the two is known at run time only

@@ -10,13 +10,17 @@ import math
 import os
 import re
 import stat
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+import msgspec
 
+from grpo_watch.config.document import KeyProblem
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.reward_functions import weights_in
 from grpo_watch.errors import ConfigError, FilePlace
@@ -25,11 +29,17 @@ MAX_BYTES = 16_384
 _BROKEN = "invalid host or port in the URL; percent-encode special characters in user name and password (%XX)"
 
 
-@dataclass(frozen=True, slots=True)
 class SecretFile:
     """Where a secret is kept; its content is read when it is used and never stored."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretFile) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
 
     def __str__(self) -> str:
         return f"{self.path} (content not shown)"
@@ -78,20 +88,28 @@ def _refuse_open_files(mode: int, place: FilePlace) -> None:
         raise ConfigError("the secret file is readable or writable by every user", place, f"chmod 600 {place.file}")
 
 
-@dataclass(frozen=True, slots=True)
 class Url:
-    """An ``http(s)`` URL; ``str()`` hides user, password and query, which ``reveal()`` keeps."""
+    """An ``http(s)`` URL; ``str()`` hides user, password and query, which ``reveal()`` keeps.
 
-    full: str = field(repr=False)
+    Raises:
+        ValueError: it is none; the text repeats no part of it.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, full: str) -> None:
+        self.full = full
         try:
-            parts = urlsplit(self.full)
+            parts = urlsplit(full)
             _ = parts.port
         except ValueError:  # its text repeats a part of the URL, which may be one of the password
             raise ValueError(_BROKEN) from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("a URL must start with http:// or https:// and contain a host")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Url) and self.full == other.full
+
+    def __hash__(self) -> int:
+        return hash(self.full)
 
     def reveal(self) -> str:
         """The URL as it was given."""
@@ -108,34 +126,56 @@ class Url:
         return parts._replace(netloc=shown, query="***" if parts.query else "", fragment="").geturl()
 
 
-class Model(BaseModel):
-    """Frozen, and refuses unknown keys. Built at first use: most commands use a few of the models."""
+class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Frozen, and refuses unknown keys; ``checks`` raise a ValueError for a value of their key that can't be used."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    checks: ClassVar[Mapping[str, Callable[[Any], object]]] = MappingProxyType({})
+
+    def __post_init__(self) -> None:
+        for key, check in self.checks.items():
+            try:
+                check(getattr(self, key))
+            except ValueError as problem:  # noqa: PERF203  which key it was
+                raise KeyProblem(key, str(problem)) from None
 
 
-def located(path: Path, info: ValidationInfo) -> Path:
-    """Relative to the folder of the file that names it; ``~`` is the home folder."""
-    folder: Path = (info.context or {}).get("folder", Path())
-    return folder / path.expanduser()
+class RunPath(str):
+    """A run as a settings file names it: a path or pattern, an address (``wandb://…``), or ``-``."""
+
+    __slots__ = ()
 
 
-def _secret_file(value: Any, info: ValidationInfo) -> Any:
-    if not isinstance(value, str) or not value:
+LabelName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$(?!\n)")]
+NotEmpty: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+_Model = TypeVar("_Model", bound=msgspec.Struct)
+
+
+def converted(model: type[_Model], value: object, folder: Path = Path(), *, strict: bool = True) -> _Model:
+    """A model of plain values, whose paths are relative to the folder; ``~`` is the home folder.
+
+    ``strict`` False takes texts for numbers and booleans, as variables have them.
+
+    Raises:
+        msgspec.ValidationError: it is none; ``first_problem`` says why.
+    """
+    return msgspec.convert(value, model, strict=strict, dec_hook=partial(_read, folder))
+
+
+def _read(folder: Path, kind: type[Any], value: object) -> Any:
+    if isinstance(value, kind):  # of a flag
+        return value
+    if kind is SecretFile and not (isinstance(value, str) and value):
         raise ValueError("must be the path of a file that contains the secret")
-    return SecretFile(located(Path(value), info))
-
-
-def _url(value: Any) -> Any:
     if not isinstance(value, str):
-        raise ValueError("a URL must start with http:// or https://")  # noqa: TRY004  pydantic reports ValueError
-    return Url(value)
-
-
-FilePath: TypeAlias = Annotated[Path, AfterValidator(located)]
-Secret: TypeAlias = Annotated[SecretFile, BeforeValidator(_secret_file)]
-Address: TypeAlias = Annotated[Url, BeforeValidator(_url)]
-LabelName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")]
+        raise ValueError(  # noqa: TRY004  msgspec names the place of a ValueError
+            "a URL must start with http:// or https://" if kind is Url else "must be a text"
+        )
+    if kind is Url or (kind is RunPath and (value == "-" or "://" in value)):
+        return kind(value)
+    if kind is RunPath and not value:
+        raise ValueError("must not be empty")
+    located = folder / Path(value).expanduser()
+    return located if kind is Path else kind(located)
 
 
 RATE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT]?)i?B?(?:/s)?", re.IGNORECASE)

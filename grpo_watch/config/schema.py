@@ -7,21 +7,21 @@ from datetime import date, datetime, time, timedelta
 from fnmatch import fnmatch, fnmatchcase
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from msgspec import Meta
 
 from grpo_watch.config.document import nearest
 from grpo_watch.config.fields import (
-    Address,
-    FilePath,
     LabelName,
     Model,
-    Secret,
+    NotEmpty,
+    RunPath,
+    SecretFile,
     Shard,
     Url,
     bytes_per_second,
-    located,
     wrong_value,
 )
 from grpo_watch.config.sinks import Sink
@@ -44,21 +44,16 @@ def split_listen(text: str) -> tuple[str, int]:
     return bare or "127.0.0.1", int(port)
 
 
-def _located_run(path: str, info: ValidationInfo) -> str:
-    return path if path == "-" or "://" in path else str(located(Path(path), info))
-
-
-def _known_settings(settings: dict[str, Any]) -> dict[str, Any]:
+def _known_settings(settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         if name not in SETTINGS:
             fix = nearest(name, SETTINGS)
             raise ValueError(f"unknown setting {name!r}{f' ({fix})' if fix else ''}")
         if wrong := wrong_value(name, value):
             raise ValueError(wrong)
-    return settings
 
 
-def _known_columns(columns: dict[str, str]) -> dict[str, str]:
+def _known_columns(columns: dict[str, str]) -> None:
     known = [STEP, *METRICS]
     for name in columns:
         metric, label = split_label(name)
@@ -67,24 +62,21 @@ def _known_columns(columns: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"unknown metric {name!r}{f' ({fix})' if fix else ''}")
     if len(set(columns.values())) < len(columns):
         raise ValueError("a column is named twice")
-    return columns
 
 
-Columns: TypeAlias = Annotated[dict[str, Annotated[str, Field(min_length=1)]], AfterValidator(_known_columns)]
-RunSettings: TypeAlias = Annotated[dict[str, bool | int | float | str | None], AfterValidator(_known_settings)]
-
-
-class RunEntry(Model):
+class RunEntry(Model, frozen=True):
     """A run, or a pattern of runs, to watch; ``name`` may hold ``{folder}``.
 
     ``columns`` says what the run's logs call a metric: canonical metric (or ``step``) → its own name.
     """
 
-    path: Annotated[str, Field(min_length=1), AfterValidator(_located_run)]
-    name: Annotated[str, Field(min_length=1)] = "{folder}"
-    labels: dict[LabelName, str] = Field(default_factory=dict)
-    settings: RunSettings = Field(default_factory=dict)
-    columns: Columns = Field(default_factory=dict)
+    checks = MappingProxyType({"settings": _known_settings, "columns": _known_columns})
+
+    path: RunPath
+    name: NotEmpty = "{folder}"
+    labels: dict[LabelName, str] = {}
+    settings: dict[str, bool | int | float | str | None] = {}
+    columns: dict[str, NotEmpty] = {}
 
 
 def entry_for(root: Path, entries: Sequence[RunEntry], files: Iterable[Path] = (), remote: str = "") -> RunEntry | None:
@@ -103,19 +95,26 @@ def entry_for(root: Path, entries: Sequence[RunEntry], files: Iterable[Path] = (
     return None
 
 
-class Retention(Model):
+class Retention(Model, frozen=True):
     """How long an ended run's rows are kept."""
 
-    days: Annotated[float, Field(gt=0)] = 14
-    max_mb: Annotated[float, Field(ge=1)] = 500
+    days: Annotated[float, Meta(gt=0)] = 14
+    max_mb: Annotated[float, Meta(ge=1)] = 500
 
 
-class Mute(Model):
-    """Findings of matching runs and rules are kept but not sent until ``until``."""
+def _day(until: object) -> None:
+    if not isinstance(until, date | None):  # a moment is a date, too
+        raise ValueError("must be a day (2027-01-31) or a moment (2027-01-31 12:00:00), without quotes")  # noqa: TRY004
+
+
+class Mute(Model, frozen=True):
+    """Findings of matching runs and rules are kept but not sent until ``until``, a date or a moment."""
+
+    checks = MappingProxyType({"until": _day})
 
     run: str = "*"
     rule: str = "*"
-    until: datetime | date | None = None
+    until: Annotated[Any, Meta(extra_json_schema={"type": ["string", "null"], "format": "date"})] = None
     reason: str = ""
 
     @property
@@ -132,13 +131,12 @@ class Mute(Model):
         return now < self.end and fnmatchcase(run, self.run) and fnmatchcase(rule, self.rule)
 
 
-def _page(url: str) -> str:
+def _page(url: str) -> None:
     if url and (url != str(Url(url)) or set(url) & set('?#"<>\\ \t\n')):
         raise ValueError("must be a URL without user, query and fragment, e.g. https://grpo.example.org/")
-    return url and f"{url.rstrip('/')}/"
 
 
-class Web(Model):
+class Web(Model, frozen=True):
     """Who may open the status page and the API besides loopback peers.
 
     By default a client on this machine needs the token that the daemon makes and prints as a link; ``open`` lets it in
@@ -147,26 +145,27 @@ class Web(Model):
     a proxy's address; empty: derived from where the daemon listens.
     """
 
-    open: bool = False
-    token_file: Secret | None = None
-    tls_cert: FilePath | None = None
-    tls_key: Secret | None = None
-    tls_client_ca: FilePath | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    url: Annotated[str, AfterValidator(_page)] = ""
+    checks = MappingProxyType({"url": _page})
 
-    @model_validator(mode="after")
-    def _certificate_has_a_key(self) -> Web:
+    open: bool = False
+    token_file: SecretFile | None = None
+    tls_cert: Path | None = None
+    tls_key: SecretFile | None = None
+    tls_client_ca: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        Model.__post_init__(self)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("set both tls_cert and tls_key")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError("tls_client_ca needs tls_cert and tls_key")
         if self.open and (self.token_file is not None or self.tls_client_ca is not None):
             raise ValueError("open: true contradicts token_file and tls_client_ca")
-        return self
 
 
-class Privacy(Model):
+class Privacy(Model, frozen=True):
     """``examples`` keeps redacted excerpts (80 characters) of completions in findings.
 
     ``completions`` shows how prompts and completions of the newest batches begin (240 characters) in the page's table;
@@ -178,36 +177,29 @@ class Privacy(Model):
     messages: bool = False
 
 
-class WandbServer(Model):
+class WandbServer(Model, frozen=True):
     """How runs named ``wandb://…`` are read; ``base_url`` None: ``WANDB_BASE_URL``, else wandb's own default.
 
     The API key is never a setting: it comes from ``WANDB_API_KEY`` or ``~/.netrc``.
     """
 
-    base_url: Address | None = None
-    requests_per_minute: Annotated[float, Field(ge=1)] = 60
+    base_url: Url | None = None
+    requests_per_minute: Annotated[float, Meta(ge=1)] = 60
 
 
-def _runbook(template: str) -> str:
+def _runbook(template: str) -> None:
     if template:
         Url(template)
         if "{rule}" not in template:
             raise ValueError("must be a URL that contains {rule}, e.g. https://wiki.example.org/grpo/{rule}")
-    return template
 
 
-def _rate(text: str) -> str:
+def _rate(text: str) -> None:
     if text:
         bytes_per_second(text)
-    return text
 
 
-def _shard(text: str) -> str:
-    Shard.parse(text)
-    return text
-
-
-class Settings(Model):
+class Settings(Model, frozen=True):
     """Everything that can be set; ``state_dir`` None means the default for the watched paths.
 
     ``shard`` is this daemon's share of the runs (``2/8``; empty: all).
@@ -217,25 +209,28 @@ class Settings(Model):
     ``runbook_url`` is where a rule's runbook is found, with ``{rule}`` for its name; empty: messages name the command.
     """
 
+    checks = MappingProxyType(
+        {
+            "listen": split_listen,
+            "runbook_url": _runbook,
+            "io_limit": _rate,
+            "shard": Shard.parse,
+        }
+    )
+
     runs: tuple[RunEntry, ...] = ()
     listen: str = "127.0.0.1:9853"
-    state_dir: FilePath | None = None
+    state_dir: Path | None = None
     retention: Retention = Retention()
-    rules: tuple[FilePath, ...] = ()
+    rules: tuple[Path, ...] = ()
     notify_backlog: Literal["live", "all", "none"] = "live"
-    runbook_url: Annotated[str, AfterValidator(_runbook)] = ""
+    runbook_url: str = ""
     sinks: tuple[Sink, ...] = ()
     mute: tuple[Mute, ...] = ()
     web: Web = Web()
-    allow_roots: tuple[FilePath, ...] = ()
+    allow_roots: tuple[Path, ...] = ()
     privacy: Privacy = Privacy()
-    io_limit: Annotated[str, AfterValidator(_rate)] = ""
-    shard: Annotated[str, AfterValidator(_shard)] = ""
+    io_limit: str = ""
+    shard: str = ""
     wandb: WandbServer = WandbServer()
     language: Literal["en", "zh"] = "en"
-
-    @field_validator("listen")
-    @classmethod
-    def _host_and_port(cls, value: str) -> str:
-        split_listen(value)
-        return value

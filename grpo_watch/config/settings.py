@@ -7,16 +7,17 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import cleandoc
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+import msgspec
 
 from grpo_watch.config.document import Document, first_problem, nearest, read_document
-from grpo_watch.config.fields import wrong_value
+from grpo_watch.config.fields import converted, wrong_value
 from grpo_watch.config.schema import Mute, Privacy, Retention, RunEntry, Settings, WandbServer, Web
-from grpo_watch.config.sinks import SINKS
+from grpo_watch.config.sinks import SINKS, BaseSink
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import ConfigError, FilePlace, UsageError
@@ -46,7 +47,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 _IN_FILE = "use webhook_url_file: the path of a file that contains the address"
 _APPRISE = "use `type: apprise` with url_file; docs/notifications.md lists the addresses"
-_RECEIVERS = tuple(get_args(model.model_fields["type"].annotation)[0] for model in SINKS)
+_RECEIVERS = tuple(str(model.__struct_config__.tag) for model in SINKS)
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
         "*.basic_auth_file": "was removed: use token_file; people open …/?token=… once",
@@ -72,7 +73,7 @@ _LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 """POSIX: the first that is set decides."""
 _LISTS = frozenset({("rules",), ("allow_roots",)})
 _SECTIONS = frozenset({"retention", "web", "privacy", "wandb"})
-_MODELS: tuple[type[BaseModel], ...] = (
+_MODELS: tuple[type[msgspec.Struct], ...] = (
     Settings,
     RunEntry,
     Retention,
@@ -82,7 +83,6 @@ _MODELS: tuple[type[BaseModel], ...] = (
     WandbServer,
     *SINKS,
 )
-_KEYS = frozenset(name for model in _MODELS for name in model.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def load_settings(
     settings, origins = (Settings(), {}) if file is None else _from_file(file)
     locale = next((name for name in _LOCALE if environment.get(name)), "")
     if locale and "language" not in origins and environment[locale].startswith("zh"):
-        settings, origins["language"] = settings.model_copy(update={"language": "zh"}), locale
+        settings, origins["language"] = msgspec.structs.replace(settings, language="zh"), locale
     given = {name: value for name, value in (flags or {}).items() if value not in (None, [], ())}
     layers = (
         *((variable, path, environment[variable]) for variable, path in VARIABLES.items() if environment.get(variable)),
@@ -155,6 +155,16 @@ def effective(loaded: LoadedSettings, environ: Mapping[str, str]) -> tuple[Effec
         )
         for name, value in _flat(loaded.settings)
     )
+
+
+def json_schema() -> dict[str, Any]:
+    """Of ``grpo-watch.yaml``, for editors; paths, addresses and files of secrets are texts."""
+    _, models = msgspec.json.schema_components(
+        [Settings], ref_template="#/$defs/{name}", schema_hook=lambda _: {"type": "string"}
+    )
+    for model in models.values():
+        model["description"] = cleandoc(model["description"])
+    return {**models.pop("Settings"), "$defs": models}
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, Scalar]:
@@ -204,9 +214,9 @@ def _from_file(file: Path) -> tuple[Settings, dict[str, str]]:
     if not isinstance(value, dict):
         raise ConfigError("a settings file must contain `key: value` lines", document.place_of(()))
     try:
-        settings = Settings.model_validate(value, context={"folder": file.parent})
-    except ValidationError as invalid:
-        raise first_problem(invalid, document, ConfigError, _KEYS, instead=INSTEAD) from None
+        settings = converted(Settings, value, file.parent)
+    except msgspec.ValidationError as invalid:
+        raise first_problem(invalid, document, ConfigError, _MODELS, instead=INSTEAD) from None
     return settings, dict(_file_origins(value, document))
 
 
@@ -224,31 +234,33 @@ def _changed(settings: Settings, path: tuple[str, ...], value: Any, origin: str)
     for key in reversed(path):
         nested = {key: nested}
     try:
-        alone = Settings.model_validate(nested)
-    except ValidationError as invalid:
-        message = invalid.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{message[:1].lower()}{message[1:]}", FilePlace(origin)) from None
+        alone = converted(Settings, nested, strict=False)
+    except msgspec.ValidationError as invalid:
+        message = first_problem(invalid, Document(origin, nested, {}, {}), ConfigError, _MODELS).message
+        message = message.removeprefix(f"{'.'.join(path)}: ").partition(", not a text")[0]
+        raise ConfigError(message, FilePlace(origin)) from None
     top = path[0]
     changed = getattr(alone, top)
     if len(path) > 1:
-        changed = getattr(settings, top).model_copy(update={path[1]: getattr(changed, path[1])})
-    return settings.model_copy(update={top: changed})
+        changed = msgspec.structs.replace(getattr(settings, top), **{path[1]: getattr(changed, path[1])})
+    return msgspec.structs.replace(settings, **{top: changed})
 
 
 def _flat(settings: Settings) -> Iterator[tuple[str, Any]]:
-    for name in type(settings).model_fields:
+    for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if name not in _SECTIONS:
             yield name, value
             continue
-        for inner in type(value).model_fields:
+        for inner in value.__struct_fields__:
             yield f"{name}.{inner}", getattr(value, inner)
 
 
 def _shown(value: Any) -> Any:
     """A value as JSON holds it; types that mask themselves are shown by their ``str()``."""
-    if isinstance(value, BaseModel):
-        return {name: _shown(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, msgspec.Struct):
+        kind = {"type": value.type} if isinstance(value, BaseSink) else {}
+        return kind | {name: _shown(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, (tuple, list)):
         return [_shown(item) for item in value]
     if isinstance(value, dict):

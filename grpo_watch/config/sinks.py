@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
-from pydantic import Field, model_validator
+from msgspec import Meta
 
-from grpo_watch.config.fields import Address, FilePath, LabelName, Model, Secret
+from grpo_watch.config.fields import LabelName, Model, SecretFile, Url
 from grpo_watch.engine.records import Severity
 
-HeaderName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
+HeaderName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$(?!\n)")]
 
 
-class BaseSink(Model):
+class BaseSink(Model, frozen=True, tag_field="type", kw_only=True):
     """What every receiver has; ``name`` is what metrics and logs call it, made from the address when empty.
 
     The rest says which alerts it gets: empty lists take all, patterns are those of a shell (``exp7*``). With ``digest``
@@ -23,136 +24,126 @@ class BaseSink(Model):
     min_severity: Severity = Severity.WARNING
     only_runs: tuple[str, ...] = ()
     only_rules: tuple[str, ...] = ()
-    only_labels: Annotated[dict[LabelName, str], Field(default_factory=dict)]
+    only_labels: dict[LabelName, str] = {}
     digest: bool | None = None
     name: str = ""
 
+    @property
+    def type(self) -> str:
+        """The kind of receiver, as a settings file names it."""
+        return str(self.__struct_config__.tag)
 
-class HttpSink(BaseSink):
+
+class HttpSink(BaseSink, frozen=True, kw_only=True):
     """A receiver asked over HTTP.
 
     ``header_files`` are headers (``Authorization``) whose values are read from files for each request; ``ca_file``
     is trusted instead of the system's authorities.
     """
 
-    header_files: dict[HeaderName, Secret] = Field(default_factory=dict)
-    ca_file: FilePath | None = None
+    header_files: dict[HeaderName, SecretFile] = {}
+    ca_file: Path | None = None
 
 
-class AlertmanagerSink(HttpSink):
+class AlertmanagerSink(HttpSink, frozen=True, tag="alertmanager", kw_only=True):
     """Alertmanager's own API, version 2; ``heartbeat`` adds an alert that fires while the watcher is well."""
 
-    type: Literal["alertmanager"]
-    url: Address
+    url: Url
     heartbeat: bool = False
 
 
-class SlackSink(BaseSink):
+class SlackSink(BaseSink, frozen=True, tag="slack", kw_only=True):
     """A Slack incoming webhook, whose URL is a secret."""
 
-    type: Literal["slack"]
-    webhook_url_file: Secret
-    ca_file: FilePath | None = None
+    webhook_url_file: SecretFile
+    ca_file: Path | None = None
 
 
-class WebhookSink(HttpSink):
+class WebhookSink(HttpSink, frozen=True, tag="webhook", kw_only=True):
     """Any HTTP endpoint; ``secret_file`` signs the body (HMAC); ``format: alertmanager`` sends Alertmanager's payload.
 
     An address that is itself a secret is in ``url_file``.
     """
 
-    type: Literal["webhook"]
-    url: Address | None = None
-    url_file: Secret | None = None
-    secret_file: Secret | None = None
+    url: Url | None = None
+    url_file: SecretFile | None = None
+    secret_file: SecretFile | None = None
     format: Literal["grpo-watch", "alertmanager"] = "grpo-watch"
 
-    @model_validator(mode="after")
-    def _one_address(self) -> WebhookSink:
+    def __post_init__(self) -> None:
         if (self.url is None) == (self.url_file is None):
             raise ValueError("set either url or url_file")
-        return self
 
 
-class PushgatewaySink(HttpSink):
+class PushgatewaySink(HttpSink, frozen=True, tag="pushgateway", kw_only=True):
     """A Prometheus Pushgateway; ``instance`` names the group, by default after the state directory."""
 
     module: ClassVar[str] = "metrics_text"
 
-    type: Literal["pushgateway"]
-    url: Address
+    url: Url
     instance: str = ""
-    every: Annotated[float, Field(ge=1)] = 15
+    every: Annotated[float, Meta(ge=1)] = 15
 
 
-class TextfileSink(BaseSink):
+class TextfileSink(BaseSink, frozen=True, tag="textfile", kw_only=True):
     """A file for node_exporter's textfile collector."""
 
     module: ClassVar[str] = "metrics_text"
 
-    type: Literal["textfile"]
-    path: FilePath
-    every: Annotated[float, Field(ge=1)] = 15
+    path: Path
+    every: Annotated[float, Meta(ge=1)] = 15
 
 
-class AppriseSink(BaseSink):
+class AppriseSink(BaseSink, frozen=True, tag="apprise", kw_only=True):
     """Every service that apprise supports; its URL holds the credentials."""
 
-    type: Literal["apprise"]
-    url_file: Secret
+    url_file: SecretFile
 
 
-class RobotSink(BaseSink):
+class RobotSink(BaseSink, frozen=True, kw_only=True):
     """A robot of a chat group, whose address is a secret."""
 
     module: ClassVar[str] = "group_robots"
 
-    type: str
-    webhook_url_file: Secret
-    ca_file: FilePath | None = None
+    webhook_url_file: SecretFile
+    ca_file: Path | None = None
 
 
-class FeishuSink(RobotSink):
+class FeishuSink(RobotSink, frozen=True, tag="feishu", kw_only=True):
     """A custom robot of Feishu or Lark; ``secret_file`` holds what it verifies signatures with."""
 
-    type: Literal["feishu"]
-    secret_file: Secret | None = None
+    secret_file: SecretFile | None = None
 
 
-class DingTalkSink(RobotSink):
+class DingTalkSink(RobotSink, frozen=True, tag="dingtalk", kw_only=True):
     """A custom robot of DingTalk; ``secret_file`` holds the secret of its signed requests."""
 
-    type: Literal["dingtalk"]
-    secret_file: Secret | None = None
+    secret_file: SecretFile | None = None
 
 
-class WeComSink(RobotSink):
+class WeComSink(RobotSink, frozen=True, tag="wecom", kw_only=True):
     """A group robot of WeCom."""
 
-    type: Literal["wecom"]
 
-
-class PagerDutySink(BaseSink):
+class PagerDutySink(BaseSink, frozen=True, tag="pagerduty", kw_only=True):
     """PagerDuty's Events API v2; ``routing_key_file`` holds the key of an integration of that kind.
 
     ``url`` is where events go, for another region than the United States or a proxy.
     """
 
-    type: Literal["pagerduty"]
-    routing_key_file: Secret
-    url: Address | None = None
-    ca_file: FilePath | None = None
+    routing_key_file: SecretFile
+    url: Url | None = None
+    ca_file: Path | None = None
 
 
-class HeartbeatSink(BaseSink):
+class HeartbeatSink(BaseSink, frozen=True, tag="heartbeat", kw_only=True):
     """An address that is asked while the watcher is well, and that alerts people when it is not (healthchecks)."""
 
-    type: Literal["heartbeat"]
-    url_file: Secret
-    every: Annotated[float, Field(ge=5)] = 60
+    url_file: SecretFile
+    every: Annotated[float, Meta(ge=5)] = 60
 
 
-Sink: TypeAlias = Annotated[
+Sink: TypeAlias = (
     AlertmanagerSink
     | SlackSink
     | WebhookSink
@@ -163,8 +154,7 @@ Sink: TypeAlias = Annotated[
     | DingTalkSink
     | WeComSink
     | PagerDutySink
-    | HeartbeatSink,
-    Field(discriminator="type"),
-]
-SINKS: tuple[type[BaseSink], ...] = get_args(get_args(Sink)[0])
+    | HeartbeatSink
+)
+SINKS: tuple[type[BaseSink], ...] = get_args(Sink)
 """Every kind of receiver."""

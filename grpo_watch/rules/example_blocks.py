@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+import msgspec
 
 from grpo_watch.advisories.judge import AdvisoryLedger
 from grpo_watch.config.document import Document, first_problem, nearest
@@ -54,14 +54,14 @@ from grpo_watch.engine.records import (
 from grpo_watch.errors import FilePlace, RuleError
 
 _Scalar = bool | int | float | str | None
-_Step = Annotated[int, Field(ge=0)]
+_Step = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Refuses unknown keys."""
 
 
-class Expectation(_Model):
+class Expectation(_Model, frozen=True):
     """What the rule must do: fire at a step, perhaps resolve at a later one, or stay quiet."""
 
     quiet: Literal[True] | None = None
@@ -70,14 +70,12 @@ class Expectation(_Model):
     severity: Severity | None = None
     resolves: _Step | None = None
 
-    @model_validator(mode="after")
-    def _one_verdict(self) -> Expectation:
+    def __post_init__(self) -> None:
         if (self.quiet is None) == (self.fires is None and self.resolves is None):
             raise ValueError("expect either `quiet: true` or `fires:`/`resolves:` with a step")
-        return self
 
 
-class ExampleEvent(_Model):
+class ExampleEvent(_Model, frozen=True):
     """One record that is not a metric row; exactly one of the keys in ``_KINDS`` says which."""
 
     step: _Step | None = None
@@ -113,24 +111,22 @@ class ExampleEvent(_Model):
     progress: tuple[int, int] | None = None
     eval: dict[str, float | None] | None = None
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> ExampleEvent:
+    def __post_init__(self) -> None:
         if sum(getattr(self, kind) is not None for kind in _KINDS) != 1:
             raise ValueError(f"an event has exactly one of {', '.join(_KINDS)}")
-        return self
 
 
 _KINDS = ("completions", "checkpoint", "event", "tick", "activity", "progress", "eval")
 
 
-class ExampleResume(_Model):
+class ExampleResume(_Model, frozen=True):
     """A new attempt begins after the row of one step, at another."""
 
     after: _Step
     at: _Step
 
 
-class ExampleBlock(_Model):
+class ExampleBlock(_Model, frozen=True):
     """All that a block may hold; the module's example shows each part, and what it does not know it refuses."""
 
     expect: Expectation
@@ -139,7 +135,7 @@ class ExampleBlock(_Model):
     version: str | None = None
     series: dict[str, str] = {}
     start: _Step = 1
-    every: Annotated[int, Field(ge=1)] = 1
+    every: Annotated[int, msgspec.Meta(ge=1)] = 1
     seconds: float | None = None
     resume: ExampleResume | None = None
     resolution: float | None = None
@@ -155,15 +151,10 @@ def block_in(document: Document) -> ExampleBlock:
         RuleError: naming file and line of what can't be read.
     """
     try:
-        return ExampleBlock.model_validate(document.value)
-    except ValidationError as invalid:
-        known = {
-            *ExampleBlock.model_fields,
-            *ExampleEvent.model_fields,
-            *Expectation.model_fields,
-            *ExampleResume.model_fields,
-        }
-        raise first_problem(invalid, document, RuleError, known) from None
+        return msgspec.convert(document.value, ExampleBlock)
+    except msgspec.ValidationError as invalid:
+        models = (ExampleBlock, ExampleEvent, Expectation, ExampleResume)
+        raise first_problem(invalid, document, RuleError, models) from None
 
 
 MAX_SAMPLES = 100_000

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+import msgspec
+from msgspec import Meta
 
 import grpo_watch
 from grpo_watch.catalogue import GROUP, catalogue, third_party
@@ -34,43 +35,36 @@ RESERVED_LABELS = frozenset({"alertname", "function", "rule", "run", "severity"}
 """Labels that grpo-watch sets itself."""
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
-_Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=64)]
-_Steps = Annotated[int, Field(ge=0, le=1_000_000)]
+_Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$(?!\n)", max_length=64)]
+_Steps = Annotated[int, Meta(ge=0, le=1_000_000)]
+_Text = Annotated[str, Meta(max_length=2000)]
+_Pattern = Annotated[str, Meta(min_length=1)]
 
 
-def _pairs(labels: Any) -> Any:
-    """A mapping as pairs, which can be compared and kept in sets."""
-    return tuple(sorted(labels.items())) if isinstance(labels, dict) else labels
-
-
-class RunMatch(BaseModel):
+class RunMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which runs an entry is for: patterns with ``*`` and ``?``; all that are given must fit."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, str_min_length=1)
-
-    framework: str | None = None
-    run: str | None = None
-    labels: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_pairs)] | None = None
+    framework: _Pattern | None = None
+    run: _Pattern | None = None
+    labels: dict[_Pattern, _Pattern] = {}
 
 
-class RuleEntry(BaseModel):
+class RuleEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One rule as written in a file; keys that are not given stay as they were."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, str_max_length=2000)
-
     name: _Name
-    detector: str | None = None
-    when: str | None = None
+    detector: _Text | None = None
+    when: _Text | None = None
     params: dict[str, Any] = {}
     for_steps: _Steps = 0
     keep_firing_steps: _Steps = 0
-    min_observations: Annotated[int, Field(ge=1, le=100_000)] = 3
+    min_observations: Annotated[int, Meta(ge=1, le=100_000)] = 3
     severity: Severity = Severity.WARNING
-    headline: str = ""
-    summary: str = ""
-    hint: str = ""
-    hints: dict[str, str] = {}
-    labels: dict[str, str] = {}
+    headline: _Text = ""
+    summary: _Text = ""
+    hint: _Text = ""
+    hints: dict[str, _Text] = {}
+    labels: dict[str, _Text] = {}
     enabled: bool = True
     match: RunMatch | None = None
 
@@ -85,6 +79,11 @@ class WrittenRule:
     entry: RuleEntry
     document: Document
     path: Path_
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The entry's values, of the keys that are written there."""
+        return {key: getattr(self.entry, key) for key in self.document.at(self.path)}
 
     def place(self, *keys: str) -> FilePlace:
         """The place of one of the entry's values."""
@@ -183,7 +182,7 @@ def apply_entry(written: WrittenRule, rules: Mapping[str, Rule], known: Mapping[
         RuleError: naming the place of the mistake.
     """
     base = rules.get(written.entry.name)
-    if base is None and not written.entry.model_fields_set & {"detector", "when"}:
+    if base is None and not written.given.keys() & {"detector", "when"}:
         fix = nearest(written.entry.name, rules) or "a new rule needs `detector` or `when`"
         raise RuleError(f"unknown rule {written.entry.name!r}", written.place("name"), fix)
     return _rule(written, base, known)
@@ -228,11 +227,11 @@ def read_entry(value: Any, document: Document, path: Path_, names: dict[object, 
     if not isinstance(value, dict):
         raise RuleError("a rule must be a mapping that starts with `- name:`", document.place_of(path))
     try:
-        written = WrittenRule(RuleEntry.model_validate(value), document, path)
-    except ValidationError as invalid:
-        raise first_problem(invalid, document, RuleError, RuleEntry.model_fields, path) from None
+        written = WrittenRule(msgspec.convert(value, RuleEntry), document, path)
+    except msgspec.ValidationError as invalid:
+        raise first_problem(invalid, document, RuleError, (RuleEntry, RunMatch), path) from None
     entry, place = written.entry, written.place("name")
-    key = (entry.name, entry.match)
+    key = (entry.name, msgspec.json.encode(entry.match, order="sorted"))
     if key in names:
         raise RuleError(f"{entry.name} is defined twice (first in line {names[key]})", place)
     names[key] = place.line
@@ -241,7 +240,7 @@ def read_entry(value: Any, document: Document, path: Path_, names: dict[object, 
 
 def _rule(written: WrittenRule, base: Rule | None, known: Mapping[str, type[Detector]]) -> Rule:
     entry, place = written.entry, written.place("name")
-    given: dict[str, Any] = {key: getattr(entry, key) for key in entry.model_fields_set - {"match"}}
+    given = {key: value for key, value in written.given.items() if key != "match"}
     where = f"{place.file}:{place.line}"
     rule = Rule(entry.name, where=where).changed(given, where) if base is None else base.changed(given, where)
     if (rule.detector is None) == (rule.when is None):
@@ -260,8 +259,10 @@ def _rule(written: WrittenRule, base: Rule | None, known: Mapping[str, type[Dete
 
 def _for_some(written: WrittenRule, base: Rule, rule: Rule, given: Mapping[str, Any]) -> Rule:
     """The rule so far with what an entry changes where its ``match`` fits; a new rule is off elsewhere."""
-    found = written.entry.match.model_dump(exclude_none=True) if written.entry.match else {}
-    match = {**{f"{LABEL}{name}": pattern for name, pattern in found.pop("labels", ())}, **found}
+    wanted = written.entry.match or RunMatch()
+    named = {"framework": wanted.framework, "run": wanted.run}
+    match = {f"{LABEL}{name}": pattern for name, pattern in sorted(wanted.labels.items())}
+    match |= {name: pattern for name, pattern in named.items() if pattern is not None}
     if not match:
         raise RuleError("match needs `framework`, `run` or `labels`", written.place("match"))
     for key in ("detector", "when"):

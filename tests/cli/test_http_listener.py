@@ -12,10 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from grpo_watch.cli.daemon_client import forget_token, keep_token, known_token
 from grpo_watch.cli.http_listener import NO_LINK, HttpListener, hosts_of
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from tests.support.receiving import secret_file
 from tests.web.test_app import Fake
@@ -33,7 +34,7 @@ from tests.web.test_app import Fake
 def test_links_and_warnings(settings: dict[str, Any], page: str, warned: int, tmp_path: Path) -> None:
     """Where it listens everywhere, people come by the first allowed name; a token in the open is warned of."""
     secret_file(tmp_path / "token", "geheim")
-    front = HttpListener(Settings.model_validate(settings, context={"folder": tmp_path}))
+    front = HttpListener(converted(Settings, settings, tmp_path))
     try:
         front.protect(tmp_path)
         reported = front.start_lines()
@@ -62,7 +63,7 @@ def test_no_link_leads_where_the_page_does_not_answer(settings: dict[str, Any], 
     Its absence is printed at the start.
     """
     secret_file(tmp_path / "token", "geheim")
-    front = HttpListener(Settings.model_validate(settings, context={"folder": tmp_path}))
+    front = HttpListener(converted(Settings, settings, tmp_path))
     try:
         assert front.page == page
         assert (NO_LINK in front.start_lines()) == (not page)
@@ -170,13 +171,13 @@ def test_a_damaged_token_file_is_made_again(content: str, tmp_path: Path) -> Non
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
-        Settings.model_validate({"web": {"url": url}})
+        converted(Settings, {"web": {"url": url}})
 
 
 @pytest.mark.parametrize(("listen", "evil"), [("127.0.0.1:0", 421), ("0.0.0.0:0", 200)])
 def test_metrics_on_loopback_are_given_under_known_names_only(listen: str, evil: int) -> None:
     """A page of another site whose name leads to 127.0.0.1 reads nothing; who opens them to the network does so."""
-    front = HttpListener(Settings.model_validate({"listen": listen, "web": {"allowed_hosts": ["gpu7"]}}))
+    front = HttpListener(converted(Settings, {"listen": listen, "web": {"allowed_hosts": ["gpu7"]}}))
     server = front.serve(Fake())
     server.start()
     try:

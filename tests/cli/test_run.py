@@ -15,6 +15,7 @@ import trustme
 from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.run import options_for, running
 from grpo_watch.cli.settings_in_force import SettingsInForce
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError, StateNotReadyError
 from grpo_watch.sources.discovery.discover import FoundRun
@@ -256,7 +257,7 @@ def test_an_empty_folder_is_waited_for(tmp_path: Path) -> None:
 
 def test_what_is_set_on_the_command_line_lies_over_the_file(tmp_path: Path) -> None:
     found = FoundRun(tmp_path, "a", None, ())
-    settings = Settings.model_validate({"runs": [{"path": str(tmp_path), "settings": {"beta": 0.1, "world_size": 8}}]})
+    settings = converted(Settings, {"runs": [{"path": str(tmp_path), "settings": {"beta": 0.1, "world_size": 8}}]})
     assert options_for(found, settings, overrides={"beta": 0.04}).settings == {"beta": 0.04, "world_size": 8}
     assert options_for(found, Settings(), overrides={"beta": 0.04}).settings == {"beta": 0.04}
     assert run_cli(["run", str(tmp_path), "--set", "bta=1"]) == 2

@@ -11,6 +11,7 @@ import trustme
 
 from grpo_watch.cli.http_listener import HttpListener, protection_of
 from grpo_watch.cli.main import run_cli
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings, Web
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
@@ -70,7 +71,7 @@ def test_with_the_token_and_the_certificate_of_the_settings(tmp_path: Path, caps
     secret_file(tmp_path / "token", "geheim")
     files = {"tls_cert": str(tmp_path / "cert.pem"), "tls_key": str(tmp_path / "key.pem")}
     files["token_file"] = str(tmp_path / "token")
-    guarded = protection_of(Web.model_validate(files))
+    guarded = protection_of(converted(Web, files))
     with web(Fake(), guarded.keys, guarded.tls) as place:
         assert run_cli(settings(tmp_path, place, **files)) == 0
         assert capsys.readouterr().out.startswith("v0 run: critical, running, step 33 of 80")

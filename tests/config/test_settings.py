@@ -139,13 +139,13 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
         ("listen:", "\tlisten:", "8:1: a tab can't indent YAML (use spaces)"),
         ("path: runs/*", "pth: runs/*", "2:5: unknown key 'pth' (did you mean path?)"),
         ("beta:", "bta:", "5:15: runs.0.settings: unknown setting 'bta' (did you mean beta?)"),
-        ("team: math", "team: [1]", "4:20: runs.0.labels.team: input should be a text"),
+        ("team: math", "team: [1]", "4:20: runs.0.labels.team: must be a text, not a list"),
         ("type: slack", "type: slak", "15:5: unknown type 'slak' (did you mean slack?)"),
-        ("days: 7", "days: -7", "10:19: retention.days: input should be greater than 0"),
+        ("days: 7", "days: -7", "10:19: retention.days: must be a number > 0"),
         (
             "notify_backlog: all",
             "notify_backlog: some",
-            "12:17: notify_backlog: input should be 'live', 'all' or 'none'",
+            "12:17: notify_backlog: must be 'live', 'all' or 'none'",
         ),
         (
             "notify_backlog: all",
@@ -160,6 +160,8 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
         (", tls_key: k.pem", "", "21:6: web: set both tls_cert and tls_key"),
         ("http://127.0.0.1:9091", "127.0.0.1:9091", "17:31: sinks.3.url: a URL must start with http:// or https://"),
         ("2027-01-31", "2027-02-31", "20:54: day is out of range for month"),
+        ("team: math", '"team\\n": math', "4:13: runs.0.labels: a key must be a text matching regex '^[a-zA-Z_]"),
+        ("2027-01-31", "'2027-01-31'", "20:55: mute.0.until: must be a day (2027-01-31) or a moment"),
         ("127.0.0.1:9853", "localhost", "8:9: listen: 'localhost' is not HOST:PORT"),
         ("{examples: false}", "no way", "23:10: privacy: must contain `key: value` lines"),
     ],
@@ -175,7 +177,8 @@ def test_mistakes_name_file_line_and_column(file: Path, old: str, new: str, mess
 @pytest.mark.parametrize(
     ("environ", "flags", "message"),
     [
-        ({"GRPO_WATCH_RETENTION_DAYS": "soon"}, {}, "GRPO_WATCH_RETENTION_DAYS: input should be a valid number"),
+        ({"GRPO_WATCH_RETENTION_DAYS": "soon"}, {}, "GRPO_WATCH_RETENTION_DAYS: must be a number"),
+        ({"GRPO_WATCH_PRIVACY_EXAMPLES": "maybe"}, {}, "GRPO_WATCH_PRIVACY_EXAMPLES: must be true or false"),
         ({"GRPO_WATCH_LISTEN": "here"}, {}, "GRPO_WATCH_LISTEN: 'here' is not HOST:PORT"),
         ({}, {"listen": "1:99999"}, "--listen: '1:99999' is not HOST:PORT"),
     ],
@@ -385,9 +388,9 @@ def test_a_url_that_is_none_is_not_repeated(url: str, file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("runs: my-run", "1:7: runs: input should be a list (write `runs: [{path: my-run}]`)"),
+        ("runs: my-run", "1:7: runs: must be a list, not a text (write `runs: [{path: my-run}]`)"),
         ("runs: [my-run]", "1:8: runs.0: must contain `key: value` lines (write `runs: [{path: my-run}]`)"),
-        ("listen: 9853", "1:9: listen: input should be a text (write `listen: 127.0.0.1:9853`)"),
+        ("listen: 9853", "1:9: listen: must be a text, not a whole number (write `listen: 127.0.0.1:9853`)"),
         ("mute: [kl-stuck-at-zero]", "write `mute: [{run: my-run, rule: RULE, until: 2027-01-31}]`"),
         ("slack: {webhook_url_file: x}", "1:1: unknown key 'slack' (receivers stand under `sinks:`, as `- {type: …}`)"),
     ],

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.sinks import AlertmanagerSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext
@@ -49,9 +50,7 @@ def start(tmp_path: Path, program: Callable[[str], str], people: Receiving) -> S
 
 def receiver_of(server: Served, instance: str, clock: Callable[[], float]) -> AlertmanagerReceiver:
     settings = {"type": "alertmanager", "url": server.url, "heartbeat": bool(instance)}
-    return AlertmanagerReceiver(
-        AlertmanagerSink.model_validate(settings), "alertmanager", ReceiverContext(clock, instance)
-    )
+    return AlertmanagerReceiver(converted(AlertmanagerSink, settings), "alertmanager", ReceiverContext(clock, instance))
 
 
 def receiver(server: Served, instance: str = "") -> AlertmanagerReceiver:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError
 from grpo_watch.extras import install
@@ -73,7 +74,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 def receiver(tmp_path: Path, url: str) -> Receiver:
     file = secret_file(tmp_path / "url", url)
     (routed,) = build(
-        Settings.model_validate({"sinks": [{"type": "apprise", "url_file": str(file)}]}).sinks,
+        converted(Settings, {"sinks": [{"type": "apprise", "url_file": str(file)}]}).sinks,
         ReceiverContext(clock=lambda: 0.0),
     )
     assert routed.route.digest

@@ -10,12 +10,13 @@ from typing import Any
 
 import httpx
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.sinks import WebhookSink
 from grpo_watch.notify.receiver import ReceiverContext
 from grpo_watch.notify.receivers.http_client import HttpClient
 from grpo_watch.notify.receivers.webhook import WebhookReceiver
 
-SINK = WebhookSink.model_validate({"type": "webhook", "url": "http://receiver.invalid/"})
+SINK = converted(WebhookSink, {"type": "webhook", "url": "http://receiver.invalid/"})
 ANSWERS = ("200", "200", "200", "500", "429", "302", "400", "refused", "timeout", "half-closed", "garbled", "killed")
 """What may become of a request; of ``timeout``, ``half-closed`` and ``killed`` the receiver has got the message."""
 ASKED_SECONDS = 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, build
@@ -15,7 +16,7 @@ def test_a_watcher_that_is_stuck_does_not_say_that_it_is_alive() -> None:
     """What fires is repeated all the same, so that it does not end by itself."""
     lateness: list[float | None] = [None, 3600.0, None]
     with receiving() as server:
-        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url, "heartbeat": True}]})
+        settings = converted(Settings, {"sinks": [{"type": "alertmanager", "url": server.url, "heartbeat": True}]})
         (routed,) = build(settings.sinks, ReceiverContext(clock=time.time, late=lambda: lateness.pop(0)))
         for _ in range(3):
             routed.receiver.refresh([a_notification()], DaemonSnapshot(), 0.0)
@@ -27,7 +28,7 @@ def test_a_watcher_that_is_stuck_does_not_say_that_it_is_alive() -> None:
 def test_it_is_asked_while_there_is_nothing_to_report() -> None:
     """Or nobody would know that it is gone before an alert is lost."""
     with receiving() as server:
-        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
+        settings = converted(Settings, {"sinks": [{"type": "alertmanager", "url": server.url}]})
         (routed,) = build(settings.sinks, ReceiverContext(clock=time.time))
         assert routed.receiver.refresh([], DaemonSnapshot(), 0.0).reached
     assert [json.loads(sent.body) for sent in server.sent] == [[]]
@@ -37,7 +38,7 @@ def test_it_is_asked_while_there_is_nothing_to_report() -> None:
 def test_it_is_asked_for_the_time_before_the_first_alert_and_each_repeat() -> None:
     """An alert whose end is in Alertmanager's past would be over as it comes."""
     with receiving() as server:
-        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
+        settings = converted(Settings, {"sinks": [{"type": "alertmanager", "url": server.url}]})
         (routed,) = build(settings.sinks, ReceiverContext(clock=time.time))
         for _ in range(2):
             routed.receiver.send(a_notification())
@@ -55,7 +56,7 @@ def test_a_link_that_it_could_not_read_is_left_out() -> None:
         "",
     ]
     with receiving() as server:
-        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
+        settings = converted(Settings, {"sinks": [{"type": "alertmanager", "url": server.url}]})
         (routed,) = build(settings.sinks, ReceiverContext(clock=time.time))
         for page in pages:
             routed.receiver.send(a_notification(page=page))
@@ -66,7 +67,7 @@ def test_a_link_that_it_could_not_read_is_left_out() -> None:
 def test_a_refresh_does_not_end_an_alert_whose_answer_was_lost() -> None:
     """It may have arrived, and will be sent again: ended in between, it would be two."""
     with receiving(Answer(), Answer(status=500), Answer()) as server:
-        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
+        settings = converted(Settings, {"sinks": [{"type": "alertmanager", "url": server.url}]})
         (routed,) = build(settings.sinks, ReceiverContext(clock=time.time))
         assert routed.receiver.send(a_notification()).result is DeliveryResult.RETRY
         routed.receiver.refresh([], DaemonSnapshot(), 0.0)
@@ -78,7 +79,7 @@ def test_a_refresh_does_not_end_an_alert_whose_answer_was_lost() -> None:
 def test_what_fires_no_more_is_ended_at_the_second_refresh() -> None:
     """Killed after the first one, before it was stored that the alert was sent, it would be sent, and open, again."""
     with receiving() as server:
-        settings = Settings.model_validate({"sinks": [{"type": "alertmanager", "url": server.url}]})
+        settings = converted(Settings, {"sinks": [{"type": "alertmanager", "url": server.url}]})
         (routed,) = build(settings.sinks, ReceiverContext(clock=time.time))
         routed.receiver.send(a_notification())
         for _ in range(3):

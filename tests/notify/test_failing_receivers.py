@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.sinks import BaseSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
@@ -33,7 +34,7 @@ WAYS = {
     "half a body": (Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "delivered"),
 }
 """Each answer and its result; the status of the last is there, so that the message has arrived."""
-ASKED = [sink for sink in fullest() if sink.type != "textfile"]  # type: ignore[attr-defined]
+ASKED = [sink for sink in fullest() if sink.type != "textfile"]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,7 @@ def test_each_failure_is_an_outcome_and_the_next_attempt_arrives(
 ) -> None:
     """Nothing is raised, no secret is repeated, and a service that is well again gets the message."""
     settings = pointed(sink, service.url, tmp_path, lambda _: WORD)
-    (routed,) = build(Settings.model_validate({"sinks": [settings]}).sinks, ReceiverContext(lambda: 1.8e9))
+    (routed,) = build(converted(Settings, {"sinks": [settings]}).sinks, ReceiverContext(lambda: 1.8e9))
     for way, (answer, result) in WAYS.items():
         service.answers = [answer]
         outcome = attempt(routed.receiver)

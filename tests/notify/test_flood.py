@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.notify.outbox import Outbox
 from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, Route, build
@@ -28,7 +29,7 @@ SLACKS_BLOCKS, SLACKS_TEXT = 50, 3_000
 def flooded(sink: Callable[[Receiving], dict[str, Any]]) -> Iterator[tuple[Receiving, list[float]]]:
     """A server that got all of them, and the seconds at which (on a clock that does not wait)."""
     with receiving() as server:
-        (routed,) = build(Settings.model_validate({"sinks": [sink(server)]}).sinks, ReceiverContext(clock=lambda: 0.0))
+        (routed,) = build(converted(Settings, {"sinks": [sink(server)]}).sinks, ReceiverContext(clock=lambda: 0.0))
         outbox, now, times = Outbox(routed, lambda: 1.0), 0.0, list[float]()
         outbox.put(ALERTS, now, lambda _: False)
         while len(outbox):

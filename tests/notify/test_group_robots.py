@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
 from grpo_watch.store.messages import RESOLVED
@@ -26,7 +27,7 @@ def robot(kind: str, url: str, folder: Path, *, signed: bool = True) -> Receiver
     given = {"type": kind, "webhook_url_file": str(secret_file(folder / "url", f"{url}/hook?access_token=T1\n"))}
     if signed and kind != "wecom":
         given["secret_file"] = str(secret_file(folder / "secret", f"{SECRET}\n"))
-    (routed,) = build(Settings.model_validate({"sinks": [given]}).sinks, ReceiverContext(lambda: NOW))
+    (routed,) = build(converted(Settings, {"sinks": [given]}).sinks, ReceiverContext(lambda: NOW))
     assert routed.route.digest, "many that wait become one"
     return routed.receiver
 

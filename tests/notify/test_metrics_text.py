@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
@@ -21,7 +22,7 @@ PICTURE = DaemonSnapshot(runs=(RunOverview(EMPTY, "r", active=True),))
 
 
 def made(around: ReceiverContext | None = None, **settings: Any) -> Receiver:
-    sinks = Settings.model_validate({"sinks": [settings]}).sinks
+    sinks = converted(Settings, {"sinks": [settings]}).sinks
     (routed,) = build(sinks, around or ReceiverContext(clock=lambda: 0.0, instance="gpu7-abc"))
     return routed.receiver
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
 from grpo_watch.notify.receivers.pagerduty import MAX_SUMMARY, event
@@ -20,7 +21,7 @@ TAKEN = Answer(202, body=b'{"status": "success"}')
 def receiver(folder: Path, url: str) -> Receiver:
     file = secret_file(folder / "key", KEY)
     sink = {"type": "pagerduty", "routing_key_file": str(file), "url": url}
-    (routed,) = build(Settings.model_validate({"sinks": [sink]}).sinks, ReceiverContext(clock=lambda: 0.0))
+    (routed,) = build(converted(Settings, {"sinks": [sink]}).sinks, ReceiverContext(clock=lambda: 0.0))
     assert not routed.route.digest
     return routed.receiver
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.sinks import SINKS, BaseSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
@@ -29,7 +30,7 @@ def strict(body: bytes) -> Any:
 
 
 def test_every_kind_is_shown() -> None:
-    assert {sink.type for sink in shown()} == KINDS  # type: ignore[attr-defined]
+    assert {sink.type for sink in shown()} == KINDS
     assert len(KINDS) == len(SINKS) >= 8
 
 
@@ -39,7 +40,7 @@ def test_what_a_run_says_stays_text(sink: BaseSink, tmp_path: Path) -> None:
     """Alone, resolved, in a digest and in the metrics: strict JSON, and where people read it nothing that is obeyed."""
     with receiving() as service:
         settings = pointed(sink, service.url, tmp_path, lambda _: "geheim")
-        (routed,) = build(Settings.model_validate({"sinks": [settings]}).sinks, ReceiverContext(lambda: 1.8e9))
+        (routed,) = build(converted(Settings, {"sinks": [settings]}).sinks, ReceiverContext(lambda: 1.8e9))
         receiver = routed.receiver
         for odd in PARTS.values():
             said = hostile(odd)

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.notify.message_text import sparkline
 from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, build
@@ -149,7 +150,7 @@ def test_pace_retry_after_and_refusals(tmp_path: Path) -> None:
     answers = (Answer(429, {"Retry-After": "30"}), Answer(404, body=b"no_service"), Answer(400, body=b"invalid_blocks"))
     with receiving(*answers, Answer(200)) as server:
         file = secret_file(tmp_path / "slack", f"{server.url}/services/T0/B0/geheim\n")
-        sinks = Settings.model_validate({"sinks": [{"type": "slack", "webhook_url_file": str(file)}]}).sinks
+        sinks = converted(Settings, {"sinks": [{"type": "slack", "webhook_url_file": str(file)}]}).sinks
         (routed,) = build(sinks, ReceiverContext(clock=lambda: 0.0))
         outcomes = [routed.receiver.send(a_notification()) for _ in range(4)]
         assert json.loads(server.sent[0].body) == SlackReceiver.payload(a_notification())

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext, build
@@ -21,7 +22,7 @@ NOW = 1_795_000_002.7
 
 
 def webhook(**settings: Any) -> Receiver:
-    sinks = Settings.model_validate({"sinks": [{"type": "webhook", **settings}]}).sinks
+    sinks = converted(Settings, {"sinks": [{"type": "webhook", **settings}]}).sinks
     (routed,) = build(sinks, ReceiverContext(clock=lambda: NOW))
     return routed.receiver
 
@@ -133,7 +134,7 @@ def test_names_are_unique_and_hold_no_secret() -> None:
         {"type": "webhook", "url": "http://h:1/b?geheim"},
         {"type": "webhook", "name": "mine", "url": "http://h:1"},
     ]
-    sinks = Settings.model_validate({"sinks": listed}).sinks
+    sinks = converted(Settings, {"sinks": listed}).sinks
     names = [routed.receiver.name for routed in build(sinks, ReceiverContext(clock=lambda: NOW))]
     assert names == ["webhook:h:1", "webhook:h:1#2", "mine"]
 

@@ -42,7 +42,7 @@ def test_all_mistakes_are_reported_not_only_the_first(tmp_path: Path) -> None:
     assert problems == [
         "3:11: unknown name 'reward_men' (did you mean reward_mean?)",
         "5:14: unknown parameter 'levl' (did you mean level?)",
-        "8:15: severity: input should be 'info', 'warning' or 'critical'",
+        "8:15: severity: must be 'info', 'warning' or 'critical'",
         "11:11: c is defined twice (first in line 9)",
         "13:11: unknown rule 'kl-explosio' (did you mean kl-explosion?)",
         "15:5: a rule must be a mapping that starts with `- name:`",

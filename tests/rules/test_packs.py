@@ -103,7 +103,10 @@ def test_overlays_disable_add_and_follow_each_other(packs: Path) -> None:
     [
         ("- name: x\n    detecter: spike", "3:5: unknown key 'detecter' (did you mean detector?)"),
         ("- detector: spike", "2:5: missing key 'name'"),
-        ("- name: X y\n    detector: spike", "2:11: name: string should match pattern"),
+        (
+            "- name: X y\n    detector: spike",
+            "2:11: name: must be a text matching regex '^[a-z][a-z0-9]*(-",
+        ),
         ("- name: x\n    detector: spik", "3:15: unknown detector 'spik' (did you mean spike?)"),
         (
             "- name: x\n    severity: info",
@@ -111,9 +114,9 @@ def test_overlays_disable_add_and_follow_each_other(packs: Path) -> None:
         ),
         ("- name: spik\n    severity: info", "2:11: unknown rule 'spik' (did you mean spike?)"),
         ("- name: spike\n    when: step > 1", "2:11: spike needs either `detector` or `when`, not both"),
-        ("- name: spike\n    severity: fatal", "3:15: severity: input should be 'info', 'warning' or 'critical'"),
-        ("- name: spike\n    for_steps: -1", "3:16: for_steps: input should be greater than or equal to 0"),
-        ("- name: spike\n    min_observations: 0", "3:23: min_observations: input should be greater than"),
+        ("- name: spike\n    severity: fatal", "3:15: severity: must be 'info', 'warning' or 'critical'"),
+        ("- name: spike\n    for_steps: -1", "3:16: for_steps: must be a whole number >= 0"),
+        ("- name: spike\n    min_observations: 0", "3:23: min_observations: must be a whole number >= 1"),
         ("- name: spike\n    params: {factr: 2}", "3:14: unknown parameter 'factr' (did you mean factor?)"),
         ("- name: plain\n    params: {x: 2}", "3:14: unknown parameter 'x' (known parameters: none)"),
         ("- name: spike\n    params:\n      factor: 0.5", "4:15: factor must be at least 1, not 0.5"),

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import yaml
 
-from grpo_watch.config.fields import SecretFile, Url
+from grpo_watch.config.fields import SecretFile, Url, converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.sinks import SINKS, BaseSink
 from tests.support.receiving import secret_file
 
 PAGE = Path("docs/notifications.md")
-KINDS = frozenset(get_args(kind.model_fields["type"].annotation)[0] for kind in SINKS)
+KINDS = frozenset(kind.__struct_config__.tag for kind in SINKS)
 SCHEMES = {"apprise": "json"}
 """Of addresses that are not http: apprise's of a service that posts JSON."""
 
@@ -27,26 +28,32 @@ def code_blocks(language: str) -> list[str]:
 
 def shown() -> list[BaseSink]:
     """Each receiver of the page, and once more for each other value of a key that has several."""
-    sinks = [s for block in code_blocks("yaml") for s in Settings.model_validate(yaml.safe_load(block)).sinks]
+    sinks = [s for block in code_blocks("yaml") for s in converted(Settings, yaml.safe_load(block)).sinks]
     return [each for sink in sinks for each in (sink, *_others(sink))]
 
 
 def fullest() -> list[BaseSink]:
     """Of each kind the one with the most keys."""
-    kinds = {sink.type: sink for sink in sorted(shown(), key=lambda sink: len(sink.model_fields_set))}  # type: ignore[attr-defined]
+    kinds = {sink.type: sink for sink in sorted(shown(), key=lambda sink: len(_given(sink)))}
     return list(kinds.values())
 
 
 def _others(sink: BaseSink) -> Iterator[BaseSink]:
-    for name, field in type(sink).model_fields.items():
-        for value in get_args(field.annotation):
-            if isinstance(value, str) and value != getattr(sink, name):
-                yield sink.model_copy(update={name: value})
+    for field in msgspec.structs.fields(sink):
+        for value in get_args(field.type):
+            if isinstance(value, str) and value != getattr(sink, field.name):
+                yield msgspec.structs.replace(sink, **{field.name: value})
+
+
+def _given(sink: BaseSink) -> set[str]:
+    """The keys that are not as by default."""
+    fields = msgspec.structs.fields(sink)
+    return {field.name for field in fields if field.required or getattr(sink, field.name) not in (field.default, {})}
 
 
 def pointed(sink: BaseSink, url: str, folder: Path, word: Callable[[str], str]) -> dict[str, Any]:
     """Its settings with this address; passwords and files hold the ``word`` of their key."""
-    scheme, host = SCHEMES.get(sink.type, "http"), url.removeprefix("http://")  # type: ignore[attr-defined]
+    scheme, host = SCHEMES.get(sink.type, "http"), url.removeprefix("http://")
 
     def kept(key: str) -> str:
         secret = f"{scheme}://me:{word(key)}@{host}/hook"
@@ -61,8 +68,8 @@ def pointed(sink: BaseSink, url: str, folder: Path, word: Callable[[str], str]) 
             return {name: kept(name) if isinstance(inner, SecretFile) else inner for name, inner in value.items()}
         return str(folder / "grpo.prom") if isinstance(value, Path) else getattr(value, "value", value)
 
-    keys = sink.model_fields_set - {"ca_file"}
-    given = {key: changed(key, getattr(sink, key)) for key in keys}
-    if "url" in type(sink).model_fields and "url_file" not in keys:
+    keys = _given(sink) - {"ca_file"}
+    given = {"type": sink.type, **{key: changed(key, getattr(sink, key)) for key in keys}}
+    if "url" in sink.__struct_fields__ and "url_file" not in keys:
         given["url"] = changed("url", Url(url))
     return given | {"min_severity": "info"}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Mute, Settings
 from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import Route, RoutedReceiver
@@ -78,7 +79,7 @@ class FrozenRun:
         named = [RoutedReceiver(Named(name), route) for name, route in routed or (("hook", Route()),)]  # type: ignore[arg-type]
 
         def settings() -> Settings:
-            return Settings.model_validate({"notify_backlog": backlog(), "mute": tuple(mutes())})
+            return converted(Settings, {"notify_backlog": backlog(), "mute": tuple(mutes())})
 
         dispatcher = NotificationDispatcher(named, settings, page)
         live = Live(self.watched, self.folder / "state", now=self.now, dispatcher=dispatcher, before=before)

@@ -173,7 +173,7 @@ def planted(folder: Path) -> Iterator[Planted]:
         config = folder / "grpo-watch.yaml"
         sinks = _failing(folder, servers)
         for sink in fullest():
-            kind = sink.type  # type: ignore[attr-defined]
+            kind = sink.type
             service = stack.enter_context(receiving())
 
             def word(key: str, kind: str = kind) -> str:

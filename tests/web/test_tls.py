@@ -11,6 +11,7 @@ import pytest
 import trustme
 
 from grpo_watch.cli.http_listener import Protection, protection_of
+from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Web
 from grpo_watch.errors import ConfigError
 from tests.support.process import PATIENCE
@@ -37,7 +38,7 @@ def issue(folder: Path, authority: trustme.CA) -> trustme.LeafCert:
 
 def protection(folder: Path, **more: str) -> Protection:
     files = {"tls_cert": str(folder / "cert.pem"), "tls_key": str(folder / "key.pem")}
-    return protection_of(Web.model_validate({**files, **more}))
+    return protection_of(converted(Web, {**files, **more}))
 
 
 def test_old_versions_of_tls_are_refused(folder: Path) -> None:
@@ -86,14 +87,14 @@ def test_mistakes_are_reported_at_the_start(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.pem: contains no certificate"):
         protection(folder, tls_client_ca=str(folder / "none.pem"))
     with pytest.raises(ConfigError, match="the secret can't be read"):
-        protection_of(Web.model_validate({"token_file": str(folder / "token")}))
+        protection_of(converted(Web, {"token_file": str(folder / "token")}))
     with pytest.raises(ValueError, match="tls_client_ca needs"):
-        Web.model_validate({"tls_client_ca": str(folder / "ca.pem")})
+        converted(Web, {"tls_client_ca": str(folder / "ca.pem")})
 
 
 def test_a_token_over_a_network_without_encryption_is_warned_of(folder: Path) -> None:
     token = {"token_file": str(secret_file(folder / "token", "geheim"))}
-    plain = protection_of(Web.model_validate(token))
+    plain = protection_of(converted(Web, token))
     assert (plain.scheme, len(plain.warnings(loopback=False)), plain.warnings(loopback=True)) == ("http", 1, [])
     encrypted = protection(folder, **token)
     assert (encrypted.scheme, encrypted.warnings(loopback=False)) == ("https", [])
