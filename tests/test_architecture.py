@@ -59,11 +59,11 @@ HOMES = {
 ``example_blocks`` checks the YAML inside runbooks, ``config_files`` reads the YAML that launchers leave beside a run.
 """
 
-EVERYWHERE = {"numpy", "grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}
+EVERYWHERE = {"grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}
 HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "rich", "starlette", "uvicorn", "prometheus_client"}
 HEAVY |= {"httpx", "apprise"}
 PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "difflib", "enum", "fnmatch", "functools"}
-PURE |= {"grpo_watch", "hashlib", "itertools", "math", "numpy", "operator", "re", "shlex", "statistics", "types"}
+PURE |= {"grpo_watch", "hashlib", "itertools", "math", "operator", "re", "shlex", "statistics", "types"}
 PURE |= {"array", "copy", "typing", "warnings"}
 """What ``engine`` and ``detectors`` may import: nothing that reads a clock, draws a number or touches a file."""
 EDGES = ("api.py", "cli/*", "probe/*", "web/app.py", "sources/files/throttle.py")

@@ -66,7 +66,7 @@ def failed_run(setup: CheckSetup, name: str, message: str) -> RunReport:
 
 
 def _recorded() -> RecordedRun:
-    from grpo_watch.report.series import RecordedRun  # noqa: PLC0415  numpy, which only charts need
+    from grpo_watch.report.series import RecordedRun  # noqa: PLC0415  only charts need it
 
     return RecordedRun()
 

@@ -143,8 +143,6 @@ def attach() -> None:
     more memory than any honest file needs ends the piece of work.
     """
     isolate()
-    import numpy  # noqa: PLC0415, F401, ICN001  the stacks of its threads grow with the number of processors
-
     bound_memory()
     follow_parent()
 

@@ -1,1 +1,1 @@
-"""The engine: records in, transitions out. Standard library and numpy only; no clock, no I/O."""
+"""The engine: records in, transitions out. Standard library only; no clock, no I/O."""

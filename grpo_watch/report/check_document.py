@@ -65,20 +65,20 @@ class RunReport:
     @property
     def metrics(self) -> pd.DataFrame:
         """The logged rows by attempt and step, with canonical names (needs pandas)."""
-        from grpo_watch.report.series import metrics_frame  # noqa: PLC0415  numpy, which only this needs
+        from grpo_watch.report.series import metrics_frame  # noqa: PLC0415  only this needs it
 
         return metrics_frame(self.series)
 
     @property
     def completions(self) -> pd.DataFrame:
         """The dumped completions, one row each, as numbers (needs pandas)."""
-        from grpo_watch.report.series import completions_frame  # noqa: PLC0415  numpy, which only this needs
+        from grpo_watch.report.series import completions_frame  # noqa: PLC0415  only this needs it
 
         return completions_frame(self.batches)
 
     def plot(self, *metrics: str) -> Figure:
         """The metrics over the steps, with the findings (needs matplotlib)."""
-        from grpo_watch.report.series import plot  # noqa: PLC0415  numpy, which only this needs
+        from grpo_watch.report.series import plot  # noqa: PLC0415  only this needs it
 
         return plot(self.snapshot, self.series, metrics)
 
@@ -87,7 +87,7 @@ class RunReport:
         return json.dumps(_run(self))
 
     def _repr_html_(self) -> str:
-        from grpo_watch.report.series import as_html  # noqa: PLC0415  numpy, which only its module needs
+        from grpo_watch.report.series import as_html  # noqa: PLC0415  only this needs it
 
         return as_html(self.snapshot)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import isnan, nan, sqrt
+from statistics import median
 from typing import Any
-
-import numpy as np
 
 from grpo_watch.advisories.judge import VERSION_OF
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Setting, Severity
+from grpo_watch.report.charts import superseded
 from grpo_watch.report.check_document import RunReport, brief, episode
-from grpo_watch.report.series import Floats, Integers, Series
+from grpo_watch.report.series import Series
 from grpo_watch.safe_text import strict
 
 WINDOW = 10
@@ -35,8 +37,8 @@ LEAST = 1e-6
 class StepColumn:
     """One metric of a run: ascending optimizer steps and as many values (NaN: no value)."""
 
-    steps: Integers
-    values: Floats
+    steps: Sequence[int]
+    values: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,55 +68,53 @@ def part(a: StepColumn, b: StepColumn, resolution: float = 0.0, *, exact: bool =
 
     ``exact`` is for what is set and not measured (a learning rate): there is no noise, any difference counts.
     """
-    steps, of_a, of_b = np.intersect1d(a.steps, b.steps, return_indices=True)
-    left, right = a.values[of_a], b.values[of_b]
-    both = ~(np.isnan(left) | np.isnan(right))
-    steps, left, right = steps[both], left[both], right[both]
-    difference = right - left
-    floor = np.maximum(resolution, LEAST * np.maximum(np.abs(left), np.abs(right)))
-    unequal = np.flatnonzero(np.abs(difference) > floor)
-    differs = int(steps[unequal[0]]) if len(unequal) else None
-    window = min(WINDOW, len(steps))
+    there = dict(zip(b.steps, b.values, strict=True))
+    pairs = [(step, value, there.get(step, nan)) for step, value in zip(a.steps, a.values, strict=True)]
+    rows = [row for row in pairs if not (isnan(row[1]) or isnan(row[2]))]
+    difference = [right - left for _, left, right in rows]
+    floor = [max(resolution, LEAST * max(abs(left), abs(right))) for _, left, right in rows]
+    unequal = (row[0] for row, size, least in zip(rows, difference, floor, strict=True) if abs(size) > least)
+    differs = next(unequal, None)
+    window = min(WINDOW, len(rows))
     if differs is None or window < FEWEST:
-        return Parting(len(steps), differs)
-    noise = np.zeros(len(steps)) if exact else noise_before(difference, window)
-    found = _first(difference, np.maximum(floor, TIMES * noise), window)
+        return Parting(len(rows), differs)
+    noise = [0.0] * len(rows) if exact else noise_before(difference, window)
+    limits = [max(least, TIMES * size) for least, size in zip(floor, noise, strict=True)]
+    found = _first(difference, limits, window)
     if found is None:
-        return Parting(len(steps), differs)
+        return Parting(len(rows), differs)
     begin, at = found
-    return Parting(len(steps), differs, int(steps[at]), float(left[at]), float(right[at]), float(noise[begin]))
+    return Parting(len(rows), differs, *rows[at], noise[begin])
 
 
-def noise_before(difference: Floats, window: int) -> Floats:
+def noise_before(difference: Sequence[float], window: int) -> list[float]:
     """The noise by which each window of rows is judged, at the row that it begins with."""
-    sizes = np.abs(np.diff(difference))
-    spread = MAD * _running_medians(sizes)
-    mean = MEAN_SIZE * np.cumsum(sizes) / np.arange(1, len(sizes) + 1)
-    known = np.where(spread > 0, spread, mean) / np.sqrt(2)  # of the changes up to each
-    before = np.arange(len(difference)) - 2  # the last change that lies wholly before the row
-    result: Floats = known[np.maximum(before, window - 2)]
-    return result
+    sizes = [abs(after - before) for before, after in pairwise(difference)]
+    known = [  # of the changes up to each
+        (MAD * spread or MEAN_SIZE * total / count) / sqrt(2)
+        for count, (spread, total) in enumerate(zip(_running_medians(sizes), accumulate(sizes), strict=True), 1)
+    ]
+    # the last change that lies wholly before the row
+    return [known[max(row - 2, window - 2)] for row in range(len(difference))]
 
 
-def _running_medians(values: Floats) -> Floats:
+def _running_medians(values: Sequence[float]) -> Iterator[float]:
     """The median of all values up to each."""
     ordered: list[float] = []
-    medians = np.empty(len(values))
-    for at, value in enumerate(values.tolist()):
+    for at, value in enumerate(values):
         insort(ordered, value)
-        medians[at] = (ordered[at // 2] + ordered[(at + 1) // 2]) / 2
-    return medians
+        yield (ordered[at // 2] + ordered[(at + 1) // 2]) / 2
 
 
-def _first(difference: Floats, limits: Floats, window: int) -> tuple[int, int] | None:
+def _first(difference: Sequence[float], limits: Sequence[float], window: int) -> tuple[int, int] | None:
     """The first window whose median is beyond its limit, and the first of its rows that is, to the same side."""
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(difference, window), axis=1)
-    beyond = np.flatnonzero(np.abs(medians) > limits[: len(medians)])
-    if not len(beyond):
-        return None
-    begin = int(beyond[0])
-    side = np.sign(medians[begin]) * difference[begin : begin + window]
-    return begin, begin + int(np.flatnonzero(side > limits[begin])[0])
+    for begin in range(len(difference) - window + 1):
+        rows = difference[begin : begin + window]
+        middle = median(rows)
+        if abs(middle) > limits[begin]:
+            beyond = (at for at, size in enumerate(rows, begin) if (size if middle > 0 else -size) > limits[begin])
+            return begin, next(beyond)
+    return None
 
 
 SCHEMA = "grpo-watch/diff/1"
@@ -199,7 +199,7 @@ class Comparison:
 def compare(a: RunReport, b: RunReport) -> Comparison:
     """Compare two reports that carry their series, step by step; of several attempts the newest counts."""
     left, right = RunColumns(a.series or Series()), RunColumns(b.series or Series())
-    steps = tuple(np.intersect1d(left.steps, right.steps).tolist())
+    steps = tuple(sorted({*left.steps} & {*right.steps}))
     names = sorted(left.names | right.names)
     metrics = tuple(_metric(name, left, right) for name in names)
     return Comparison(a, b, steps, metrics, dict(_settings(a, b)), tuple(_findings(a, b, steps[-1] if steps else -1)))
@@ -210,15 +210,15 @@ class RunColumns:
 
     def __init__(self, series: Series) -> None:
         attempts, steps = series.places
-        kept = np.flatnonzero(~series.superseded())
-        self.series, self._kept = series, kept[np.lexsort((attempts[kept], steps[kept]))]
-        self.steps = steps[self._kept]
-        self.names = {name for name in series.metrics if name in series.odd or not np.isnan(self.values(name)).all()}
+        kept = [row for row, lost in enumerate(superseded(attempts, steps)) if not lost]
+        self.series, self._kept = series, sorted(kept, key=lambda row: (steps[row], attempts[row]))
+        self.steps = [steps[row] for row in self._kept]
+        self.names = {name for name in series.metrics if name in series.odd or not all(map(isnan, self.values(name)))}
 
-    def values(self, name: str) -> Floats:
+    def values(self, name: str) -> list[float]:
         """The metric's values, in the order of ``steps``."""
-        chosen: Floats = self.series.column(name)[self._kept]
-        return chosen
+        column = self.series.column(name)
+        return [column[row] for row in self._kept]
 
     def column(self, name: str) -> StepColumn:
         """The metric by step."""
@@ -226,12 +226,12 @@ class RunColumns:
 
     def value(self, name: str, step: int) -> float:
         """The metric at a step that the run logged."""
-        return float(self.values(name)[np.searchsorted(self.steps, step)])
+        return self.values(name)[bisect_left(self.steps, step)]
 
     def odd(self, name: str) -> set[int]:
         """The steps at which it was logged as NaN or infinite."""
-        chosen = np.isin(self._kept, self.series.odd.get(name, []))
-        return set(self.steps[chosen].tolist())
+        odd = set(self.series.odd.get(name, ()))
+        return {step for row, step in zip(self._kept, self.steps, strict=True) if row in odd}
 
 
 def _metric(name: str, a: RunColumns, b: RunColumns) -> ComparedMetric:
@@ -239,7 +239,7 @@ def _metric(name: str, a: RunColumns, b: RunColumns) -> ComparedMetric:
         return ComparedMetric(name, None, "b" if name in a.names else "a")
     resolution = max(a.series.resolution or 0.0, b.series.resolution or 0.0)
     found = part(a.column(name), b.column(name), resolution, exact=name in EXACT)
-    common = set(a.steps.tolist()) & set(b.steps.tolist())
+    common = {*a.steps} & {*b.steps}
     odd = min((a.odd(name) ^ b.odd(name)) & common, default=None)
     if odd is None or (found.step is not None and found.step <= odd):
         return ComparedMetric(name, found)

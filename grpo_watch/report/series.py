@@ -7,17 +7,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
 from math import isfinite, isnan, nan
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.extras import install
 from grpo_watch.report.blindness import coverage_line, headline
-from grpo_watch.report.charts import ThinnedColumns, superseded
+from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.report.view import views
 from grpo_watch.report.words import label_of
 from grpo_watch.safe_text import visible
@@ -25,10 +23,6 @@ from grpo_watch.safe_text import visible
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 MOST_ROWS = 1_000_000
 """Rows kept of one run; a run takes years to log more, and a broken log must not fill the memory."""
@@ -94,61 +88,52 @@ class Series:
         return sorted(self._columns)
 
     @property
-    def places(self) -> tuple[Integers, Integers]:
+    def places(self) -> tuple[list[int], list[int]]:
         """Attempt and step of each row, in the order in which they came."""
-        both = np.array(self._places, dtype=np.int64).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
+        return self._places[::2].tolist(), self._places[1::2].tolist()
 
-    def column(self, name: str) -> Floats:
+    def column(self, name: str) -> list[float]:
         """The values of one metric, one for each row."""
-        values = np.full(len(self), nan)
-        column = self._columns.get(name, array("d"))
-        values[: len(column)] = column
-        return values
+        values = self._columns.get(name, array("d")).tolist()
+        return values + [nan] * (len(self) - len(values))
 
     def odd_values(self, name: str) -> int:
         """How many values of a metric were logged as NaN or infinite."""
         return len(self.odd.get(name, ()))
 
-    def superseded(self) -> Flags:
-        """Whether a later attempt went back to each row's step or before it: what it computed was thrown away."""
-        attempts, steps = self.places
-        return np.array(superseded(attempts.tolist(), steps.tolist()), dtype=bool)
-
     def pick(self, names: Sequence[str], points: int) -> ThinnedColumns:
         """About ``points`` rows that show the course of these metrics with every spike."""
         attempts, steps = self.places
         columns = [self.column(name) for name in names]
-        begins = np.unique(attempts, return_index=True)[1]  # these rows show what each restart discarded
-        chosen = np.union1d(thinned_rows(columns, points), begins[-points:])
-        shown = {name: _optional(column[chosen]) for name, column in zip(names, columns, strict=True)}
-        return ThinnedColumns(attempts[chosen].tolist(), steps[chosen].tolist(), shown, rows=len(np.unique(steps)))
+        begins = sorted(dict(zip(reversed(attempts), reversed(range(len(self))), strict=True)).values())
+        kept = thinned_rows(columns, points) if columns else range(0)
+        chosen = sorted({*kept, *begins[-points:]})  # where an attempt begins shows what the restart discarded
+        shown: dict[str, list[float | None]] = {
+            name: [None if isnan(column[row]) else column[row] for row in chosen]
+            for name, column in zip(names, columns, strict=True)
+        }
+        places = ([attempts[row] for row in chosen], [steps[row] for row in chosen])
+        return ThinnedColumns(*places, shown, rows=len(set(steps)))
 
 
-def _optional(column: Floats) -> list[float | None]:
-    """The values as a list, None for NaN."""
-    return [None if isnan(value) else value for value in column.tolist()]
-
-
-def thinned_rows(columns: Sequence[Floats], most: int) -> Integers:
+def thinned_rows(columns: Sequence[Sequence[float]], most: int) -> Sequence[int]:
     """Indices, ascending, of at most about ``most`` rows that keep every spike of the columns.
 
     The rows are cut into equal stretches, and of each the lowest and the highest value of every column stay, also the
     first and the last row of all. NaN means no value. All columns have one length.
     """
-    length = len(columns[0]) if columns else 0
+    length = len(columns[0])
     if length <= most:
-        return np.arange(length)
+        return range(length)
     stretches = max(1, (most - 2) // (2 * len(columns)))
     width = -(-length // stretches)
     kept = {0, length - 1}
     for column in columns:
-        padded = np.pad(column, (0, -length % width), constant_values=np.nan).reshape(-1, width)
-        filled = ~np.isnan(padded).all(axis=1)
-        begin = np.flatnonzero(filled) * width
-        kept.update((begin + np.nanargmin(padded[filled], axis=1)).tolist())
-        kept.update((begin + np.nanargmax(padded[filled], axis=1)).tolist())
-    return np.array(sorted(kept), dtype=np.int64)
+        for begin in range(0, length, width):
+            stretch = enumerate(column[begin : begin + width], begin)
+            known = [(value, row) for row, value in stretch if not isnan(value)]
+            kept |= {extreme(known, key=itemgetter(0))[1] for extreme in (min, max) if known}
+    return sorted(kept)
 
 
 MOST_COMPLETIONS = 1_000_000
@@ -183,7 +168,8 @@ def metrics_frame(series: Series | None) -> pd.DataFrame:
     pandas = _imported("pandas")
     attempts, steps = _kept(series).places
     index = pandas.MultiIndex.from_arrays([attempts, steps], names=["attempt", "step"])
-    return pandas.DataFrame({name: _kept(series).column(name) for name in _kept(series).metrics}, index=index)
+    columns = {name: _kept(series).column(name) for name in _kept(series).metrics}
+    return pandas.DataFrame(columns, index=index, dtype="float64")
 
 
 def completions_frame(batches: Sequence[CompletionSummary]) -> pd.DataFrame:

@@ -175,7 +175,7 @@ def compared(a: WatchedRows, b: WatchedRows) -> tuple[dict[str, Any], bool]:
     Of a long run the daemon has the extremes of each stretch, which belong to no step in particular. Then metrics are
     not compared.
     """
-    from grpo_watch.report.compare import compare, document  # noqa: PLC0415  numpy: 10 MB that few daemons need
+    from grpo_watch.report.compare import compare, document  # noqa: PLC0415  few daemons need it
 
     whole = a[1].stride == b[1].stride == 1
     reports = [_report(snapshot, rows if whole else ThinnedColumns()) for snapshot, rows in (a, b)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+from math import isnan
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,22 +112,23 @@ def test_rows_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
 
 @given(st.lists(st.tuples(VALUE, VALUE), min_size=1, max_size=80), st.integers(6, 30))
 def test_no_extreme_is_lost(values: list[tuple[float, float]], most: int) -> None:
-    columns = [np.array(column) for column in zip(*values, strict=True)]
+    columns = list(zip(*values, strict=True))
     rows = thinned_rows(columns, most)
     assert list(rows) == sorted(set(rows))
     assert {0, len(values) - 1} <= set(rows)
     assert len(rows) <= most
     for column in columns:
-        if not np.isnan(column).all():
-            assert np.nanmax(column[rows]) == np.nanmax(column)
-            assert np.nanmin(column[rows]) == np.nanmin(column)
+        logged, shown = (
+            [value for value in values if not isnan(value)] for values in (column, [column[r] for r in rows])
+        )
+        if logged:
+            assert (min(shown), max(shown)) == (min(logged), max(logged))
 
 
 def test_every_spike_stays() -> None:
     """A value of 9 at one row in a thousand, of 100,000 rows thinned to 700."""
-    column = np.zeros(100_000)
-    column[500::1000] = 9.0
-    assert (column[thinned_rows([column], 700)] == 9.0).sum() == 100
+    column = [9.0 if row % 1000 == 500 else 0.0 for row in range(100_000)]
+    assert sum(column[row] == 9.0 for row in thinned_rows([column], 700)) == 100
 
 
 def test_bands_of_what_is_worth_a_look() -> None:

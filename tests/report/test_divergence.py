@@ -16,17 +16,17 @@ columns = st.lists(st.floats(-100, 100).map(lambda value: round(value, 3)), min_
 
 
 def col(values: list[float], first: int = 1, every: int = 1) -> StepColumn:
-    return StepColumn(np.arange(first, first + len(values))[::every], np.array(values, dtype=float)[::every])
+    return StepColumn(range(first, first + len(values), every), values[::every])
 
 
 def test_noise_by_hand() -> None:
     """All changes are of size 1: 1.4826 / sqrt(2) = 1.0483, at every row."""
-    assert noise_before(np.array(WAVE), 10) == pytest.approx([1.04836] * 40, rel=1e-4)
+    assert noise_before(WAVE, 10) == pytest.approx([1.04836] * 40, rel=1e-4)
 
 
 def test_noise_of_rare_changes_is_not_zero() -> None:
     """Nine equal rows, then one step of 2: the median change is 0, the mean one 2/9; 1.2533 x 0.2222 / sqrt(2)."""
-    assert noise_before(np.array([0.0] * 9 + [2.0]), 10)[9] == pytest.approx(0.19694, rel=1e-4)
+    assert noise_before([0.0] * 9 + [2.0], 10)[9] == pytest.approx(0.19694, rel=1e-4)
 
 
 def test_a_jump_beyond_the_noise() -> None:
@@ -98,7 +98,7 @@ def test_noise_is_what_pandas_makes_of_the_same_changes(values: list[float], win
     known = (spread.where(spread > 0, mean) / 2**0.5).tolist()
     window = min(window, len(values))
     expected = [known[max(row - 2, window - 2)] for row in range(len(values))]
-    assert noise_before(np.array(values), window) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert noise_before(values, window) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @given(columns)

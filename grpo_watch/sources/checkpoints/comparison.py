@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,23 +132,26 @@ def _part(path: Path, extent: Extent, roots: Sequence[Path]) -> bytes:
 
 
 def _movement(dtype: str, pairs: Sequence[tuple[bytes, bytes]]) -> Movement | None:
-    import numpy as np  # noqa: PLC0415  stays out of the daemon
-
     if not pairs:
         return None
-    old, new = (np.frombuffer(b"".join(side), np.uint16) for side in zip(*pairs, strict=True))
+    old, new = (memoryview(b"".join(side)).cast("H") for side in zip(*pairs, strict=True))
+    changed = Counter(before for before, after in zip(old, new, strict=True) if before != after)
     fraction = FRACTION[dtype]
-    exponents: Any = (old & 0x7FFF) >> fraction
     bias = 127 if dtype == "BF16" else 15
-    highest = 1 << (15 - fraction)
-    elements = np.bincount(exponents, minlength=highest)
-    changed = np.bincount(exponents[old != new], minlength=highest)
+    found = _by_exponent(Counter(old), fraction), _by_exponent(changed, fraction)
     counts = tuple(
-        (index - bias, int(elements[index]), int(changed[index]))
-        for index in range(1, highest - 1)  # neither zeros and denormal numbers, nor what is not finite
-        if elements[index]
+        (exponent - bias, count, found[1][exponent])
+        for exponent, count in sorted(found[0].items())
+        if 0 < exponent < (1 << (15 - fraction)) - 1  # neither zeros and denormal numbers, nor what is not finite
     )
     return Movement(dtype, len(pairs), counts)
+
+
+def _by_exponent(patterns: Counter[int], fraction: int) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for pattern, count in patterns.items():
+        found[(pattern & 0x7FFF) >> fraction] += count
+    return found
 
 
 def _locate(folder: Path, roots: Sequence[Path]) -> Mapping[str, tuple[Path, Extent]]:

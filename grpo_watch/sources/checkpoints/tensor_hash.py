@@ -9,9 +9,8 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import xxhash
 
 from grpo_watch.engine.records import TensorDigest
@@ -51,9 +50,6 @@ def _is_cached(descriptor: int, place: int) -> bool:
 CHUNK = 1 << 18
 """Bytes read at once: they stay in the second-level cache while they are hashed and inspected."""
 PAGE = 1 << 12
-WIDTHS: Mapping[type[Any], int] = MappingProxyType({np.uint8: 1, np.uint16: 2, np.uint32: 4, np.uint64: 8})
-
-Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Progress: TypeAlias = Callable[[int], None]
 """Called with the number of bytes just read; it may wait, which slows the reading down."""
 
@@ -61,7 +57,7 @@ Progress: TypeAlias = Callable[[int], None]
 class FileReader:
     """One reader of an open file with one buffer, into which ``preadv`` copies.
 
-    ``raw`` holds the bytes ``start`` to ``end`` of the file, ``views`` the same as integers of 1, 2, 4 and 8 bytes.
+    ``buffer`` and ``raw``, a view of it, hold the bytes ``start`` to ``end`` of the file.
 
     Args:
         descriptor: open for reading; its position is not used.
@@ -73,9 +69,8 @@ class FileReader:
     def __init__(self, descriptor: int, name: str, progress: Progress | None = None, *, drops: bool = False) -> None:
         self._descriptor, self._name, self._progress, self._drops = descriptor, name, progress, drops
         self.start = self.end = self._from = 0
-        buffer: Bytes = np.empty(CHUNK, np.uint8)
-        self.raw = buffer.data
-        self.views = {kind: buffer.view(kind) for kind in WIDTHS}
+        self.buffer = bytearray(CHUNK)
+        self.raw = memoryview(self.buffer)
 
     def hold(self, at: int, until: int, width: int) -> None:
         """Have the bytes around an offset, in elements of so many bytes; ``until`` is where reading on is of no use.
@@ -117,23 +112,56 @@ MOST_TIMES = 4
 """How often a file's bytes may be hashed where tensors overlap. Tied weights share one place and are hashed once; a
 model whose layers are views of one fused storage needs twice its size."""
 
-FLOATS: Mapping[str, tuple[type[Any], int, int]] = MappingProxyType(
+
+class Float(NamedTuple):
+    """How a float that is not finite looks: its exponent bits, in the last two bytes of the element, are all set.
+
+    ``last`` are the last bytes that have all of theirs, and ``before`` the bits of the byte before (0: none).
+    """
+
+    width: int
+    last: bytes
+    before: int = 0
+
+    def nonfinite(self, buffer: bytearray, begin: int, stop: int) -> int:
+        """How many elements from one byte of the buffer to another are NaN or infinite.
+
+        In weights below 2 no exponent has all bits of its last byte set, so the last bytes say it alone.
+        """
+        last = buffer[begin + self.width - 1 : stop : self.width]
+        if not any(byte in last for byte in self.last):
+            return 0
+        marks = last.translate(bytes(byte in self.last for byte in range(256)))
+        if not self.before:
+            return marks.count(1)
+        others = buffer[begin + self.width - 2 : stop : self.width]
+        marked = others.translate(bytes(byte & self.before == self.before for byte in range(256)))
+        return (int.from_bytes(marks, "big") & int.from_bytes(marked, "big")).bit_count()
+
+    def is_zero(self, piece: bytearray) -> bool:
+        """Whether all elements are zero (a negative zero is one)."""
+        zeros = bytes(len(piece))
+        if piece != zeros and self.last:
+            piece[self.width - 1 :: self.width] = piece[self.width - 1 :: self.width].replace(b"\x80", b"\0")
+        return piece == zeros
+
+
+def _having(bits: int) -> bytes:
+    return bytes(byte for byte in range(256) if byte & bits == bits)
+
+
+FLOATS: Mapping[str, Float] = MappingProxyType(
     {
-        "F64": (np.uint64, 0x7FF0_0000_0000_0000, 0x7FFF_FFFF_FFFF_FFFF),
-        "F32": (np.uint32, 0x7F80_0000, 0x7FFF_FFFF),
-        "F16": (np.uint16, 0x7C00, 0x7FFF),
-        "BF16": (np.uint16, 0x7F80, 0x7FFF),
-        "F8_E5M2": (np.uint8, 0x7C, 0x7F),
-        "F8_E4M3": (np.uint8, 0x7F, 0x7F),
+        "F64": Float(8, _having(0x7F), 0xF0),
+        "F32": Float(4, _having(0x7F), 0x80),
+        "F16": Float(2, _having(0x7C)),
+        "BF16": Float(2, _having(0x7F), 0x80),
+        "F8_E5M2": Float(1, _having(0x7C)),
+        "F8_E4M3": Float(1, _having(0x7F)),
     }
 )
-"""How a float looks as an integer: its type, the exponent bits (all set: NaN or infinite), all bits but the sign.
-
-E4M3 has no infinity, and one NaN: all its bits set."""
-
-NEVER = -1
-"""Exponent bits of a type without numbers that are not finite: no union of elements has them all."""
-PLAIN = (np.uint8, NEVER, 0xFF)
+"""E4M3 has no infinity, and one NaN: all its bits set."""
+PLAIN = Float(1, b"")
 """Of every other type the bytes; they are looked at only until one is not zero."""
 
 Layout: TypeAlias = Callable[[int, str], tuple[Extent, ...]]
@@ -176,30 +204,20 @@ def _place(extent: Extent) -> tuple[Any, ...]:
 
 
 def _digest(extent: Extent, reader: FileReader, last: int) -> TensorDigest:
-    """Checksum, number of non-finite elements and whether all elements are zero (a negative zero is one).
+    """Checksum, number of non-finite elements and whether all elements are zero.
 
-    All elements of a piece OR-ed together show both in one pass, as long as no exponent bit is missing in all of
-    them; that is so for weights below 2, whose highest exponent bit is never set. Of a tensor with strides all
-    bytes that it spans are read, and the checksum covers shape and strides as well.
+    Of a tensor with strides all bytes that it spans are read, and the checksum covers shape and strides as well.
     """
-    checksum, union_of = xxhash.xxh3_128(), np.bitwise_or.reduce
-    kind, exponent, unsigned = FLOATS.get(extent.dtype, PLAIN)
-    width = WIDTHS[kind]
-    nonfinite = seen = 0
+    checksum, kind = xxhash.xxh3_128(), FLOATS.get(extent.dtype, PLAIN)
+    nonfinite, zero = 0, extent.end > extent.start
     at, end = extent.start, extent.end
     while at < end:
-        reader.hold(at, last, width)
+        reader.hold(at, last, kind.width)
         begin, stop = at - reader.start, min(reader.end, end) - reader.start
         checksum.update(reader.raw[begin:stop])
         at = reader.start + stop
-        if exponent == NEVER and seen:
-            continue
-        piece = reader.views[kind][begin // width : stop // width]
-        union = int(union_of(piece))
-        if union & exponent == exponent:
-            nonfinite += int(np.count_nonzero(piece & kind(exponent) == kind(exponent)))
-        seen |= union
+        nonfinite += kind.nonfinite(reader.buffer, begin, stop)
+        zero = zero and kind.is_zero(reader.buffer[begin:stop])
     if extent.strides:
         checksum.update(repr((extent.shape, extent.strides)).encode())
-    zero = end > extent.start and not seen & unsigned
     return TensorDigest(extent.dtype, extent.shape, checksum.hexdigest(), nonfinite, zero)

@@ -246,7 +246,7 @@ def _digest_all(
 def _digest_one(
     descriptor: int, name: str, account: Callable[[int], None], remarks: list[str]
 ) -> Mapping[str, TensorDigest]:
-    from grpo_watch.sources.checkpoints.tensor_hash import digest_file  # noqa: PLC0415  numpy stays out of the daemon
+    from grpo_watch.sources.checkpoints.tensor_hash import digest_file  # noqa: PLC0415  the daemon reads none
 
     layout = whole_file if WHOLE.fullmatch(name) else partial(read_layout, remarks=remarks)
     return digest_file(descriptor, name, account, layout)
