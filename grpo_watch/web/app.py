@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
@@ -71,10 +72,21 @@ def make_app(
         "/api/v1/runs/{slug:run}/report": runs.report,
         "/api/v1/runs/{slug:run}": runs.detail,
     }
-    endpoints = {**_health_of(watch), "/metrics": metrics}
-    endpoints |= {path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}
+    lane = asyncio.Lock()
+    endpoints = {"/metrics": metrics, **{path: _guarded(endpoint, guard) for path, endpoint in for_people.items()}}
+    endpoints = {**_health_of(watch), **{path: _in_turn(endpoint, lane) for path, endpoint in endpoints.items()}}
     routes = [Route(path, endpoint) for path, endpoint in endpoints.items()]
     return BodyLimit(Starlette(routes=routes, exception_handlers={Exception: _failed}))
+
+
+def _in_turn(endpoint: Endpoint, lane: asyncio.Lock) -> Endpoint:
+    """One answer after the other: a client that asks for health waits for one of them at most."""
+
+    async def answered(request: Request) -> Response:
+        async with lane:
+            return await endpoint(request)
+
+    return answered
 
 
 def _health_of(watch: DaemonView) -> dict[str, Endpoint]:
@@ -100,7 +112,7 @@ def _metrics_of(exporter: Exporter, guard: Guard | None) -> Endpoint:
         if guard is not None and (refused := guard.refuse_unknown_host(request)) is not None:
             return refused
         accept, encoding = request.headers.get("accept", ""), request.headers.get("accept-encoding", "")
-        body, headers = exporter.render(accept, encoding)
+        body, headers = await asyncio.to_thread(exporter.render, accept, encoding)
         return Response(body, headers=headers)
 
     return metrics

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import select
 import signal
 import sqlite3
 import subprocess
@@ -21,8 +22,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,26 @@ STOPPING = 0.3
 """Seconds between SIGTERM and the kill at most."""
 FLIPS = 0.15
 """Share of the rows at which the alert fires or resolves: about as many alerts as the receivers take."""
-WARM = (
-    "import sys, grpo_watch.cli.run, grpo_watch.notify.receivers.http_client; from grpo_watch.cli.main import main; "
-    "from grpo_watch.catalogue import catalogue; catalogue(); sys.stdin.readline(); main()"
-)
-"""A process that has its modules and waits for a line: the next daemon imports while this one lives."""
+ZYGOTE = """
+import os, sys
+import grpo_watch.cli.run, grpo_watch.notify.receivers.http_client as client
+from grpo_watch.catalogue import catalogue
+from grpo_watch.cli.main import main
+client.ANSWER_SECONDS, client.TOTAL_SECONDS = 1.0, 1.8
+catalogue()
+for path in sys.stdin:
+    if not (pid := os.fork()):
+        log = os.open(path.strip(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for taken, place in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
+            os.dup2(taken, place)
+        main()
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+"""A process that has its modules, and forks a daemon for each path of a log that it reads; prints its pid, and its end.
+
+The daemons wait for receivers a fifth as long as others do, so that their silence ends within a life.
+"""
 PROGRESS = 25
 PAGE = 4096
 DAMAGED = "the state database is damaged; moved it aside"
@@ -74,6 +90,7 @@ class Figures:
     texts_wrong: int = 0
     texts_repeated: int = 0
     phases: Counter[str] = field(default_factory=Counter)
+    fates: Counter[str] = field(default_factory=Counter)
     waiting: int = 0
     drained: float = 0.0
     damaged: int = 0
@@ -98,7 +115,8 @@ class Figures:
             f"at receivers that key alerts {self.keyed_missing} notifications lost and {self.keyed_doubled} doubled; "
             f"of {self.texts} for Slack and apprise {self.texts_lost} lost, {self.texts_wrong} wrong or out of order, "
             f"{self.texts_repeated} repeated; "
-            f"{self.waiting} waited at the last kill and took {self.drained:.0f} s once the receivers were well"
+            f"{self.waiting} waited at the last kill and took {self.drained:.0f} s once the receivers were well; "
+            f"requests: {', '.join(f'{name} {count}' for name, count in sorted(self.fates.items()))}"
         )
         if not self.damaged:
             return reported
@@ -106,6 +124,35 @@ class Figures:
             f"{reported}; the state was damaged {self.damaged} times: kept aside {self.aside} times, said {self.said} "
             f"times, {self.excused} of the alerts excused (over when the state was damaged, or their end) and not sent"
         )
+
+
+class Life:
+    """A daemon that the zygote forked."""
+
+    def __init__(self, zygote: subprocess.Popen[str], log: Path) -> None:
+        assert zygote.stdin is not None
+        assert zygote.stdout is not None
+        self._ends = zygote.stdout
+        self.returncode: int | None = None
+        zygote.stdin.write(f"{log}\n")
+        zygote.stdin.flush()
+        self._pid = int(self._ends.readline())
+
+    def poll(self) -> int | None:
+        """Its exit code once it has ended."""
+        if self.returncode is None and select.select([self._ends], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        if self.returncode is None:
+            self.returncode = int(self._ends.readline())
+
+    def send_signal(self, number: int) -> None:
+        """Ask it to end, or kill it."""
+        if self.poll() is None:
+            os.kill(self._pid, number)
 
 
 class Run:
@@ -144,7 +191,6 @@ class Soak:
         self.figures = Figures()
         self._excused: set[Key] = set()
         self._starts = 0
-        self._warm: subprocess.Popen[bytes] | None = None
 
     def play(self, trials: int) -> Figures:
         """Kill the daemon so many times, then let it end in peace, and count."""
@@ -152,12 +198,8 @@ class Soak:
             run.write([False])
         with serving(self.hook):
             self._settings()
-            try:
+            with self._forking() as self._zygote:
                 self._live(trials)
-            finally:
-                if self._warm is not None:
-                    self._warm.kill()
-                    self._warm.communicate()
         self._count()
         return self.figures
 
@@ -204,29 +246,29 @@ class Soak:
         sinks = self.hook.sinks(self.folder, RULE, keyed=not self._damage)
         (self.folder / "grpo-watch.yaml").write_text(f"rules: [soak.yaml]\nsinks: {sinks}\n")
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        """A daemon that begins now, in a process that has imported its modules by then."""
-        child = self._warm or self._warmed()
-        assert child.stdin is not None
-        with suppress(BrokenPipeError), child.stdin as line:
-            line.write(b"go\n")
-        self._starts += 1
-        self._warm = self._warmed()
-        return child
-
-    def _warmed(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", WARM, "run", str(self.folder / "runs"), "--listen", ":0"]
+    @contextmanager
+    def _forking(self) -> Iterator[subprocess.Popen[str]]:
+        command = [sys.executable, "-c", ZYGOTE, "run", str(self.folder / "runs"), "--listen", ":0"]
         command += ["--state-dir", str(self.folder / "state"), "--config", str(self.folder / "grpo-watch.yaml")]
-        with self._log(self._starts + 1).open("wb") as log:
-            environment = {**os.environ, "NO_COLOR": "1"}
-            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment)
+        environment = {**os.environ, "NO_COLOR": "1"}
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        ) as zygote:
+            yield zygote
+
+    def _start(self) -> Life:
+        self._starts += 1
+        self._log(self._starts).unlink(missing_ok=True)
+        return Life(self._zygote, self._log(self._starts))
 
     def _log(self, number: int) -> Path:
         return self.folder / f"daemon-{number % 2}.log"
 
     def _said(self) -> str:
         """What the newest daemon wrote."""
-        return self._log(self._starts).read_text()
+        with suppress(FileNotFoundError):  # it has not begun yet
+            return self._log(self._starts).read_text()
+        return ""
 
     def _trial(self, phase: str) -> None:
         """A daemon's life: rows are written in pieces until it is killed, at a random moment of this phase."""
@@ -247,7 +289,7 @@ class Soak:
         self.figures.kills += 1
         self.figures.phases[phase] += child.returncode == -signal.SIGKILL
 
-    def _wait_for(self, word: str, child: subprocess.Popen[bytes], pause: threading.Event) -> None:
+    def _wait_for(self, word: str, child: Life, pause: threading.Event) -> None:
         """Until the daemon said it, of each run where it is reported of runs."""
         times = len(self.runs) if word == PHASES["steady"] else 1
         while self._said().count(word) < times and child.poll() is None:
@@ -302,7 +344,7 @@ class Soak:
         for key, name in self.hook.got:
             names.setdefault(key, set()).add(name)
         expected = [key for run in self.runs for key in run.expected]
-        figures.rows = sum(run.rows for run in self.runs)
+        figures.rows, figures.fates = sum(run.rows for run in self.runs), self.hook.fates
         figures.alerts, figures.messages = len(expected), len(self.hook.got)
         figures.lost, figures.excused = len(self._missing()), len(self._excused - names.keys())
         figures.aside = self._aside()

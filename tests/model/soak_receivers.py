@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +19,36 @@ from typing import Any
 
 from tests.support.receiving import secret_file
 
-FATES = (*("ok",) * 8, "lost", "500", "429", "cut")
-"""What happens to a request: taken, taken without an answer, refused, asked to wait, dropped unread."""
+FAILURES = {
+    "refused": False,
+    "silent": False,
+    "reset": False,
+    "500": False,
+    "301": False,
+    "429": False,
+    "429, Retry-After": False,
+    "no HTTP": False,
+    "lost": True,
+    "silent after its head": True,
+    "a byte a second": True,
+    "half a body": True,
+    "wrong body": True,
+}
+"""Ways to fail, and whether the request was taken all the same; Slack's wrong body is a refusal with a good status."""
+FATES = (*("ok",) * 12, *FAILURES)
+SILENCE = 4.0
+"""Seconds until a silent connection ends, and in which one drips: longer than the daemons of the soak wait."""
+DOWN = 0.3
+"""Seconds for which no connection is accepted."""
+TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x28"
+"""What a port that speaks TLS answers to plain HTTP."""
+BODIES = {
+    "ok": b"",
+    "wrong body": b'{"ok": [nul',
+    **dict.fromkeys(("500", "301", "429", "429, Retry-After"), b"x"),
+}
+"""What is answered at all, and its body."""
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"
 
 Key = tuple[str, str, int]
 """Run, status and step of an alert."""
@@ -99,6 +129,7 @@ class Hook:
     keyed: dict[str, Incidents] = field(default_factory=dict)
     texts: dict[str, Texts] = field(default_factory=dict)
     runs_of: dict[str, str] = field(default_factory=dict)
+    fates: Counter[str] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
     url: str = ""
 
@@ -106,8 +137,9 @@ class Hook:
         """Note a request, or not; what happens to its sender."""
         with self.lock:
             fate = "ok" if self.well else self.chance.choice(FATES)
-            if fate in {"ok", "lost"}:
-                name = path.strip("/")
+            self.fates[fate] += 1
+            name = path.strip("/")
+            if FAILURES.get(fate, True) and (name, fate) != ("slack", "wrong body"):
                 if name in self.texts:
                     self.texts[name].note(json.dumps(document, ensure_ascii=False))
                 else:
@@ -160,33 +192,86 @@ class Hook:
             self.keyed["alertmanager"].note(key, labels["run"], firing=firing)
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers, or fails to, as the hook says."""
+
+    server: Server
+
+    def do_POST(self) -> None:
+        """One request; the connection ends with it, unless it is answered."""
+        document = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        fate = self.server.hook.take(self.path, document)
+        if fate in BODIES:
+            self._answer(fate)
+            return
+        self.close_connection = True
+        if fate == "refused":
+            self.server.down.set()
+        elif fate == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+        elif fate == "a byte a second":
+            self._drip()
+        self.wfile.write({"no HTTP": TLS_ALERT, "half a body": HALF, "silent after its head": HALF}.get(fate, b""))
+        if fate.startswith("silent"):
+            self.server.over.wait(SILENCE)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+    def _drip(self) -> None:
+        for byte in HALF[: int(SILENCE)]:
+            self.wfile.write(bytes([byte]))
+            self.server.over.wait(1.0)
+
+    def _answer(self, fate: str) -> None:
+        body = b"no_service" if (self.path, fate) == ("/slack", "wrong body") else BODIES[fate]
+        self.send_response(200 if fate in {"ok", "wrong body"} else int(fate[:3]))
+        if fate == "301":
+            self.send_header("Location", f"{self.server.hook.url}/elsewhere")
+        if fate == "429, Retry-After":
+            self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Server(ThreadingHTTPServer):
+    """``down`` asks it to refuse connections for a while, ``over`` ends it."""
+
+    block_on_close, timeout = False, 0.05
+
+    def __init__(self, hook: Hook, over: threading.Event, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.hook, self.over, self.down = hook, over, threading.Event()
+
+    def serve(self) -> None:
+        """Answer until it is over, or refuses connections."""
+        while not self.over.is_set() and not self.down.is_set():
+            self.handle_request()
+        self.server_close()
+
+    def handle_error(self, *_: Any) -> None:
+        """A client was killed."""
+
+
 @contextmanager
 def serving(hook: Hook) -> Iterator[None]:
     """The hook behind a port of this machine."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            fate = hook.take(self.path, json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            if fate in {"lost", "cut"}:
-                self.close_connection = True
-                return
-            self.send_response({"ok": 200, "500": 500, "429": 429}[fate])
-            if fate == "429":
-                self.send_header("Retry-After", "0")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  a killed client
+    over = threading.Event()
+    server = Server(hook, over)
     hook.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    def serve(server: Server) -> None:
+        while not over.is_set():
+            server.serve()
+            if not over.wait(DOWN):
+                server = Server(hook, over, server.server_address[1])
+
+    thread = threading.Thread(target=serve, args=(server,), daemon=True)
     thread.start()
     try:
         yield
     finally:
-        server.shutdown()
-        server.server_close()
+        over.set()
         thread.join()

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Event, Semaphore
 
 import httpx
 import pytest
@@ -110,6 +111,19 @@ def test_clients_that_pipeline_get_one_answer_each() -> None:
     assert {answer.count(b"HTTP/1.1 200") for answer in answers} == {1}
     assert all(b"connection: close" in answer.lower() for answer in answers)
     assert len(asked) == 60
+
+
+def test_health_is_answered_while_metrics_are_made() -> None:
+    """Sixty clients wait for one page that takes long; who asks for health waits for none of them."""
+    watch, begun, go = Fake(), Semaphore(0), Event()
+    snapshot = watch.snapshot()
+    watch.snapshot = lambda: begun.release() or (go.wait(LONG) and snapshot)  # type: ignore[method-assign,func-returns-value]
+    with web(watch) as place, opened(place, 60, PIPELINED) as clients:
+        assert begun.acquire(timeout=LONG)
+        assert [httpx.get(f"http://{place}{path}").status_code for path in FOR_MACHINES[:2]] == [200] * 2
+        assert not begun.acquire(blocking=False)  # the others are not begun
+        go.set()
+        assert {answered(client).count(b"HTTP/1.1 200") for client in clients} == {1}
 
 
 def test_a_connection_is_asked_a_hundred_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
