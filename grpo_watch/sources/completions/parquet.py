@@ -30,6 +30,9 @@ ADVANTAGES = frozenset({"advantage", "advantages"})
 TEXT_COLUMNS = ("prompt", "completion")
 MAX_BATCH = 64_000_000
 """Bytes of decoded rows that become texts: only a single row, or one with long lists, can have more."""
+PACKED = 100
+"""A column of more than ``MAX_BATCH`` is decoded only from at least one of so many bytes, as other packed files are:
+a single value of 500 MB fits into 17 KB and takes nine times its size before it is known."""
 
 
 def read_dump(file: BinaryIO, group_size: int | None, examples: KeptTexts) -> Grouping:
@@ -39,7 +42,7 @@ def read_dump(file: BinaryIO, group_size: int | None, examples: KeptTexts) -> Gr
 
     Raises:
         BadDumpError: it can't be parsed (half-written, or another format), columns are missing, or it is too large:
-            more than 2 GB uncompressed, 65,536 rows, or 64 MB in one.
+            more than 2 GB uncompressed, 65,536 rows, 64 MB in one, or 64 MB and 100 times its packed size in a column.
     """
     import pyarrow as pa  # noqa: PLC0415  a fifth of a second, and only where there are dumps
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -58,9 +61,15 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: KeptTexts) ->
     numbers = [field.name for field in dump.schema_arrow if pa.types.is_floating(field.type)]
     read = {*[name for name in numbers if name not in ADVANTAGES][:MAX_FUNCTIONS], *ADVANTAGES}
     rewards: dict[str, list[object]] = {name: [] for name in numbers if name in read}
-    sizes = [dump.metadata.row_group(at).total_byte_size for at in range(dump.metadata.num_row_groups)]
+    groups = [dump.metadata.row_group(at) for at in range(dump.metadata.num_row_groups)]
+    sizes = [each.total_byte_size for each in groups]
     if sum(sizes) > MAX_BYTES:
         raise BadDumpError(f"more than {MAX_BYTES} bytes uncompressed", Skip.TOO_LONG)
+    for chunk in (each.column(at) for each in groups for at in range(each.num_columns)):
+        if chunk.total_uncompressed_size > max(MAX_BATCH, PACKED * chunk.total_compressed_size):
+            raise BadDumpError(
+                f"{chunk.total_compressed_size} bytes that become {chunk.total_uncompressed_size}", Skip.TOO_LONG
+            )
     rows, columns = CollectedRows(), [*TEXT_COLUMNS, *rewards]
     at_once = max(1, min(BATCH, DECODED // max(1, *sizes)))
     for batch in dump.iter_batches(batch_size=at_once, columns=columns, use_threads=False):

@@ -48,17 +48,30 @@ def test_long_values_that_repeat_are_decoded_a_few_at_a_time(
     assert max(decoded) < 1.1 * BATCH * LONG < MAX_BATCH
 
 
-def test_rows_above_the_bound_are_not_made_texts(tmp_path: Path) -> None:
-    path = written(tmp_path / "d.parquet", ["p"] * 80, ["c" * 100_000_000] + ["d"] * 79, compression="zstd")
+def test_rows_above_the_bound_are_not_made_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_watch.sources.completions.parquet.MAX_BATCH", 2 * LONG)
+    path = written(tmp_path / "d.parquet", ["p"] * 80, ["c" * 3 * LONG] + ["d"] * 79, compression="none")
     found = read(path)
     assert (found.grouping, found.skip) == (None, Skip.TOO_LONG)
-    assert "a row of 1000" in found.failure
+    assert "a row of 1200" in found.failure
+
+
+def test_a_value_that_fits_into_a_thousandth_of_its_size_is_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside seventy-nine short ones; a few kilobytes say so before they become 100 MB."""
+    path = written(tmp_path / "d.parquet", ["p"] * 80, ["c" * 100_000_000] + ["d"] * 79, compression="zstd")
+    monkeypatch.delattr(pq.ParquetFile, "iter_batches")
+    found = read(path)
+    assert (found.grouping, found.skip) == (None, Skip.TOO_LONG)
+    assert "bytes that become 1000" in found.failure
 
 
 def test_long_rows_are_decoded_fewer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents' rows of more than a megabyte are read, and a file of a few bytes doesn't become 64 times its text."""
     monkeypatch.setattr("grpo_watch.sources.completions.parquet.MAX_BATCH", 3 * LONG)
     monkeypatch.setattr("grpo_watch.sources.completions.parquet.DECODED", 2 * LONG)
+    monkeypatch.setattr("grpo_watch.sources.completions.parquet.PACKED", LONG)  # these are of one letter each
     prompts = [f"p{at // 8}" for at in range(16)]
     for texts in (["c" * LONG] * 16, [f"{at:x}" * LONG for at in range(16)]):
         grouping = read(written(tmp_path / "d.parquet", prompts, texts, compression="zstd")).grouping
