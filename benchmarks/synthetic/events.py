@@ -49,6 +49,14 @@ def _known_bug(rng: Generator) -> list[Item]:
     return [RunConfig("ms-swift", version, settings, "args.json", precedence=0), *items]
 
 
+def _shrunk(rng: Generator) -> list[Item]:
+    """A healthy run on what its filter left: less than half of the prompts."""
+    shape, rows = draw_shape(rng), int(rng.integers(100, 100_000))
+    sizes = {"rows_before_filter": rows, "rows_after_filter": int(rows * rng.uniform(0.02, 0.5))}
+    printed = {name: Setting(count, "printed in the log") for name, count in sizes.items()}
+    return [RunConfig(None, None, printed, "train.log"), *render(simulate(shape, rng, no_damage(shape.steps)))]
+
+
 def _unreadable(rng: Generator) -> list[Item]:
     channel = "train.log" if rng.random() < 0.5 else "logging.jsonl"
     return _after_a_run(rng, EventKind.SOURCE_PROBLEM, channel, "permission denied")
@@ -67,6 +75,7 @@ EVENT_FAULTS: Mapping[str, tuple[tuple[str, ...], Callable[[Generator], list[Ite
         "group-of-one": (("group-size-one",), _group_of_one),
         "batch-not-divisible": (("batch-not-divisible",), _uneven_batch),
         "known-bug": (("known-bug",), _known_bug),
+        "dataset-shrunk": (("dataset-shrunk",), _shrunk),
         "source-unreadable": (("source-unreachable",), _unreadable),
         "alerts-not-delivered": (("delivery-failing",), _undelivered),
         "rule-breaks": (("rule-broken",), _rule_broken),

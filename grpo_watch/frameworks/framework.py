@@ -105,6 +105,10 @@ class MarkKind(Enum):
     """Group 1 is the number of training processes."""
     PROMPTS = "prompts"
     """Group 1 is the number of prompts of a step."""
+    UNFILTERED = "unfiltered"
+    """Group 1 is the number of rows of a dataset, before a filter."""
+    FILTERED = "filtered"
+    """Group 1 is the number of rows that the filter left."""
     DATASET = "dataset"
     """A print of the training set begins; a line ``num_rows: N`` follows."""
 

@@ -42,6 +42,7 @@ OPTIONAL = GAPS | {
     "tool_calls_mean",
     "turns_mean",
     "reward_failures",
+    "tool_errors",
     "step_seconds",
     "entropy",
     "kl_reference",

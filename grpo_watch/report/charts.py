@@ -111,6 +111,7 @@ KINDS = (
         ("importance_ratio_rollout", "effective_sample_rollout", "probability_error_rollout"),
     ),
     ChartKind("Tool calls that failed (share)", ("tool_failure_ratio",)),
+    ChartKind("Tool calls that failed", ("tool_errors",)),
     ChartKind("Turns and tool calls of a completion", ("turns_mean", "tool_calls_mean")),
     ChartKind("Reward computations that failed", ("reward_failures",)),
     ChartKind("Age of the samples (policy updates)", ("sample_staleness_steps",)),

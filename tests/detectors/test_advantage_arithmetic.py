@@ -112,3 +112,15 @@ def test_random_groups_of_any_size_are_right() -> None:
             Arithmetic.RIGHT,
             Arithmetic.UNCLEAR,
         }
+
+
+def test_gdpo_is_centred() -> None:
+    """Each function's scores are standardised before they are added, so the order of totals is another; the sum is 0."""
+    parts = [
+        [(score - fmean(scores)) / (stdev(scores) + 1e-4) for score in scores]
+        for scores in ((1.0, 0.0, 0.0, 0.0), (3.0, 9.0, 1.0, 4.0))
+    ]
+    advantage = tuple(sum(pair) / 1.3 for pair in zip(*parts, strict=True))
+    scores = {"right": (1.0, 0.0, 0.0, 0.0), "style": (3.0, 9.0, 1.0, 4.0), "advantage": advantage}
+    batches = [replace(a_batch(step), groups=(a_group((0, 1, 2, 3), rewards=scores),)) for step in range(1, 9)]
+    assert Watched(RULE, scale_rewards="group").feed_all(batches).changes == []

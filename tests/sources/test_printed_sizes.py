@@ -69,6 +69,7 @@ def settings(items: list[Item]) -> dict[str, object]:
             {"dataset_size": 500},
         ),
         (UNSLOTH, {"dataset_size": 12728, "world_size": 1}),
+        ("dataset len: 21836\nfilter dataset len: 9120\n", {"rows_before_filter": 21836, "rows_after_filter": 9120}),
         (OLD_UNSLOTH, {"dataset_size": 7473, "world_size": 1}),
     ],
 )
@@ -87,12 +88,11 @@ def test_sizes_become_settings(text: str, found: dict[str, object], tmp_path: Pa
         "[INFO:swift] train_dataset: IterableDataset({\n    features: ['messages'],\n    num_shards: 1\n})\n",
         "[INFO:swift] train_dataset: Dataset({\n" + ROW * 8 + "    num_rows: 64\n",
         "==((====))==  Unsloth - 2x faster free finetuning | Num GPUs = 4\n",
-        "dataset len: 21836\ndataset len: 200\n",
         "  Num examples = 0\n  Num Epochs = 1\n",
     ],
 )
 def test_numbers_that_count_something_else_are_left_out(text: str, tmp_path: Path) -> None:
-    """Evaluations, streams (a size made up from max_steps), visible GPUs, verl's print before its filter."""
+    """Evaluations, streams (a size made up from max_steps), visible GPUs."""
     assert settings(items_of(tmp_path, text + ROW)) == {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grpo_watch.detectors.reward.group_arithmetic import bound, by_group
+from grpo_watch.detectors.reward.group_arithmetic import bound, by_function, by_group
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading
 from grpo_watch.engine.reward_functions import ADVANTAGE
@@ -40,6 +40,8 @@ class AdvantageOutOfBounds(Detector):
         limit = self.leave_one_out if alone else self.margin * bound(size)
         if abs(worst) <= limit:
             return QUIET
+        if isinstance(record, CompletionSummary) and _gdpo(record, worst, run):
+            return no_data(NotApplicable("the dumped advantages are made of each function's standardised scores (GDPO)"))
         least = f"above {limit:g}" if alone else f"more than the {bound(size):.3g} that a group of {size:g} can give"
         message = f"an advantage of {worst:.6g} is {least}"
         evidence = {"advantage": worst, "bound": round(limit, 4), "num_generations": size}
@@ -50,3 +52,8 @@ class AdvantageOutOfBounds(Detector):
             evidence=evidence,
             headline="An advantage is far too large" if alone else "",
         )
+
+
+def _gdpo(batch: CompletionSummary, worst: float, run: RunView) -> bool:
+    weights = run.functions.weights
+    return any(worst in group.rewards.get(ADVANTAGE, ()) and by_function(group, weights) for group in batch.groups)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from math import isfinite, sqrt
+from statistics import fmean, stdev
 
 from grpo_watch.engine.records import GroupSummary
-from grpo_watch.engine.reward_functions import ADVANTAGE, names_of
+from grpo_watch.engine.reward_functions import ADVANTAGE, fit, names_of
 from grpo_watch.engine.window import plain_sum
 
 NOISE = 0.01
@@ -15,6 +17,8 @@ NOISE = 0.01
 CLOSE = 0.02
 """How far advantages may be from what the rewards give, as a share of the largest: bfloat16 keeps 0.4 %, and an epsilon
 of 1e-4 beside a deviation of 0.01 takes 1 %."""
+EPSILON = 1e-4
+"""What TRL adds to a deviation before it divides by it."""
 UNSCALED = frozenset({"none", "batch", "false", "gdpo"})
 """Values of ``scale_rewards`` with which advantages are not divided by their group's deviation."""
 
@@ -67,6 +71,26 @@ def arithmetic(group: GroupSummary) -> Arithmetic:
     centred = abs(plain_sum(value for _, value in counted)) <= CLOSE * plain_sum(abs(value) for _, value in counted)
     mixed = not centred and len(counted) == group.size and _contrary(counted, everyone, largest)
     return Arithmetic.OTHER if mixed else Arithmetic.UNCLEAR
+
+
+def by_function(group: GroupSummary, weights: Sequence[float]) -> bool:
+    """Whether the advantages are GDPO's: each function's scores are standardised, then weighed and added up.
+
+    The dump proves it where the settings do not say so; such advantages have no bound and another order than totals.
+    """
+    names = names_of(group)
+    if len(names) < 2:  # noqa: PLR2004  one function has nothing to add
+        return False
+    each = weights if fit([group], weights) else (1.0,) * len(names)
+    columns = {name: _standardised(group.rewards[name], weight) for name, weight in zip(names, each, strict=True)}
+    return arithmetic(replace(group, rewards={**group.rewards, **columns})) is Arithmetic.RIGHT
+
+
+def _standardised(scores: Sequence[float | None], weight: float) -> tuple[float | None, ...]:
+    known = [score for score in scores if score is not None and isfinite(score)]
+    spread = stdev(known) if len(known) > 1 else 0.0
+    middle = fmean(known) if known else 0.0
+    return tuple(None if score is None else weight * (score - middle) / (spread + EPSILON) for score in scores)
 
 
 def _contrary(counted: Sequence[tuple[float, float]], mean: float, largest: float) -> bool:

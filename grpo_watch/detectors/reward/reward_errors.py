@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from grpo_watch.detectors.shared.generations import completions_per_row, with_evaluation
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading
@@ -33,19 +34,17 @@ class RewardErrors(Detector):
         scored = "reward_mean" in record.values and run.seen("reward_failures")
         if failed is None and not scored:
             return SILENT
-        if any(name.startswith("eval_score") for name in record.values):
+        if with_evaluation(record):
             return no_data(NotApplicable("the lines before an evaluation's row may be the evaluation's"))
         self.failed.push(failed or 0.0)
-        prompts = max(run.number("prompts_per_step") or 0.0, run.number("prompts_drawn") or 0.0)
-        completions = run.number("generation_batch_size") or prompts * (run.number("num_generations") or 0.0)
-        if not completions:
+        completions = completions_per_row(run)
+        if completions is None:
             return no_data("how many completions a step has is not known: set generation_batch_size")
         if not self.failed.full:
             return no_data(NotYet("too few rows yet"))
-        scored_per_row = completions * (run.number("logging_steps") or 1.0)
-        share = min(1.0, (self.failed.median() or 0.0) / scored_per_row)
+        share = min(1.0, (self.failed.median() or 0.0) / completions)
         if share < self.share or run.trend.reward_does_well():
             return QUIET
         message = f"the rewards of {share:.0%} of the completions failed and counted as 0 (median of {self.rows} rows)"
-        evidence = {"reward_failures": self.failed.median(), "rows": self.rows, "completions_per_step": completions}
+        evidence = {"reward_failures": self.failed.median(), "rows": self.rows, "completions_per_row": completions}
         return breach(value=share, threshold=self.share, message=message, evidence=evidence)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import median
 
+from grpo_watch.detectors.shared.generations import completions_per_row, with_evaluation
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading
@@ -14,6 +15,9 @@ from grpo_watch.engine.window import Window
 
 DOWN = LikelyCause("Sandbox, search service or environment server is down or overloaded: look into its own log.")
 NAMES = LikelyCause("The model calls tools that do not exist or with wrong arguments: compare with the tools' schemas.")
+
+
+UNKNOWN = "how many tool calls a step has is not known: log tool calls or turns, set generation_batch_size"
 
 
 class ToolFailures(Detector):
@@ -25,7 +29,7 @@ class ToolFailures(Detector):
     likely_causes = (DOWN, NAMES)
     dashboards = ("grpo-sampling-weights",)
 
-    needs = (("tool_failure_ratio",),)
+    needs = (("tool_failure_ratio",), ("tool_errors",))
     share: float = param(0.7, "median share of failed calls that is a breach", 0, 1)
     rows: int = param(10, "rows in the median; twice as many before them show whether failures fade", minimum=3)
     nearly_all: float = param(0.9, "median that is a breach from the start", 0, 1)
@@ -43,8 +47,9 @@ class ToolFailures(Detector):
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one row that says how many tool calls failed."""
         failed = number(record, "tool_failure_ratio")
+        failed = _counted(record, run) if failed is None else failed
         if failed is None:
-            return SILENT
+            return no_data(UNKNOWN) if "tool_errors" in record.values and not with_evaluation(record) else SILENT
         self.counts = self.counts or failed > 1.0
         if self.counts:
             return no_data(NotApplicable("failures are logged as numbers, not as shares"))
@@ -63,4 +68,16 @@ class ToolFailures(Detector):
         what = "rollouts end in an error" if run.framework == "prime-rl" else "tool calls fail"
         message = f"{middle:.0%} of the {what} (median of {self.rows} rows), the reward gains nothing"
         evidence = {"tool_failure_ratio": round(middle, 4), "tool_calls_mean": run.newest("tool_calls_mean")}
+        evidence |= {"tool_errors": run.newest("tool_errors")} if run.seen("tool_errors") else {}
         return breach(value=middle, threshold=self.share, message=message, evidence=evidence)
+
+
+def _counted(row: MetricRow, run: RunView) -> float | None:
+    """The share of calls that lines of a console say failed; once some did, a row with a reward and without any has 0."""
+    if "reward_mean" not in row.values or not run.seen("tool_errors") or with_evaluation(row):
+        return None
+    turns, completions = number(row, "turns_mean"), completions_per_row(run)
+    calls = number(row, "tool_calls_mean") or (None if turns is None else (turns - 2.0) / 2.0)
+    if not completions or not calls or calls <= 0.0:
+        return None
+    return min(1.0, (number(row, "tool_errors") or 0.0) / (completions * calls))

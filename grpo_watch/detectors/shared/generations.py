@@ -23,6 +23,18 @@ def steps_per_batch(run: RunView) -> float:
     return max(1.0, iterations) * max(1.0, uses)
 
 
+def completions_per_row(run: RunView) -> float | None:
+    """Completions that are sampled for one row, with those that dynamic sampling drops; None where it is not known."""
+    prompts = max(run.number("prompts_per_step") or 0.0, run.number("prompts_drawn") or 0.0)
+    completions = run.number("generation_batch_size") or prompts * (run.number("num_generations") or 0.0)
+    return completions * (run.number("logging_steps") or 1.0) or None
+
+
+def with_evaluation(row: MetricRow) -> bool:
+    """Whether an evaluation was logged with this row: lines of a console before it may be the evaluation's."""
+    return any(name.startswith("eval_score") for name in row.values)
+
+
 def update_is_zero(row: MetricRow) -> bool:
     """Whether the KL between new and old policy and, where it is logged, the share of clipped tokens are exactly 0.
 

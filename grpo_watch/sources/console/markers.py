@@ -39,6 +39,11 @@ REWARD_FAILED = re.compile(
     rb"Sandbox API call failed\. Last error"
 )
 """AReaL (#548) and verl's reward managers: the reward of one completion counts as 0."""
+TOOL_FAILED = re.compile(
+    rb"Error when executing (?:tool|code): |\[(?:SearchTool|MCPBaseTool)\] Execution failed: |"
+    rb"Search API call failed\. Last error"
+)
+"""verl's tool agents: one call of a tool failed. A tool prints one of them for one call."""
 REPEATED = re.compile(rb"\[repeated (\d{1,9})x across cluster\]")
 """How Ray writes lines of several workers that are alike."""
 PACKAGE_SIGNS = (
@@ -72,6 +77,7 @@ SIGNS = re.compile(
             rb"All reward functions returned None|Step \d|Num examples = \d",
             PACKAGE_SIGNS,
             REWARD_FAILED.pattern,
+            TOOL_FAILED.pattern,
             *dict.fromkeys(mark.sign.pattern for mark in marks() if mark.sign),
         )
     )
@@ -101,12 +107,15 @@ NUMBERS: Mapping[MarkKind, str] = MappingProxyType(
 
 
 class ConsoleMarkers(NamedTuple):
-    """What is recognised in a line; most is None or empty in any one."""
+    """What is recognised in a line; most is None or empty in any one.
+
+    ``failed``: the metric that counts such lines from row to row, whatever framework writes the rows.
+    """
 
     title: int | None = None
     traceback: bool = False
     trouble: bool = False
-    reward_failed: bool = False
+    failed: str = ""
     event: EventKind | None = None
     text: str = ""
     resumed: int | None = None
@@ -126,8 +135,9 @@ def find_markers(data: bytes) -> ConsoleMarkers | None:
         return None
     if (step := title_step(data)) is not None:
         return ConsoleMarkers(title=step)
-    if REWARD_FAILED.match(sign[0]):
-        return ConsoleMarkers(reward_failed=True)
+    for pattern, metric in ((REWARD_FAILED, "reward_failures"), (TOOL_FAILED, "tool_errors")):
+        if pattern.match(sign[0]):
+            return ConsoleMarkers(failed=metric)
     if TRACEBACK in data[:FAR] or sign[0].endswith(b'File "'):
         return ConsoleMarkers(traceback=TRACEBACK in data[:FAR] or FRAME.search(data, 0, FAR) is not None)
     if REWARD_NONE in data or KILLED.search(data, 0, FAR):

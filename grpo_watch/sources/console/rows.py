@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -25,8 +25,8 @@ from grpo_watch.sources.console.step_placement import ProgressBar, StepPlacement
 from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedSizes
 
-REWARD_FAILURES = "reward_failures"
-"""A canonical name: it comes from what surrounds a row, whatever framework wrote it."""
+COUNTED = ("reward_failures", "tool_errors")
+"""Metrics that count lines between rows."""
 REPORTED = 8
 """Texts remembered since the last row, each of which is reported once."""
 
@@ -54,7 +54,7 @@ class ConsoleRows:
         self.framework = str(state.get("framework") or "")
         self.counted = state.get("counted") is True
         self.reported: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=REPORTED)
-        self.failed_rewards = int(state.get("failed_rewards") or 0)
+        self.failed = Counter({metric: int(state.get(metric) or 0) for metric in COUNTED})
         self.saved: dict[str, Scalar] = dict(state)
         self._held: list[PendingRow] = []
         self._out: list[Item] = []
@@ -65,8 +65,7 @@ class ConsoleRows:
 
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart while idle."""
-        counted = {"failed_rewards": self.failed_rewards} if self.failed_rewards else {}
-        counted |= {"counted": True} if self.counted else {}
+        counted = {**+self.failed, **({"counted": True} if self.counted else {})}
         return {**self.steps.state(), "framework": self.framework, "told": "\n".join(self.reported), **counted}
 
     def _save(self) -> None:
@@ -99,8 +98,8 @@ class ConsoleRows:
             step = self.steps.fitted(step, held.values.get("epoch"))
         if held.stream is None:
             self.steps.placed(step)
-            if self.failed_rewards:
-                held.values[REWARD_FAILURES], self.failed_rewards = float(self.failed_rewards), 0
+            held.values.update({metric: float(count) for metric, count in (+self.failed).items()})
+            self.failed.clear()
         row = RawRow(self.name, ChannelKind.CONSOLE, step, held.values, held.stream, self.segment, held.total)
         self._out.append(row._replace(seen=held.seen, resolution=held.resolution))
 
@@ -168,8 +167,8 @@ class ConsoleRows:
 
     def _announced(self, data: bytes, found: ConsoleMarkers) -> None:
         """What concerns the run as a whole; with sizes it may be two items, or the beginning of one."""
-        if found.reward_failed:
-            self.failed_rewards += repeated(self._fed)
+        if found.failed:
+            self.failed[found.failed] += repeated(self._fed)
         if found.opens or found.sizes is not None:
             self._save()
         if found.opens:

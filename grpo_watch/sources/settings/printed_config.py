@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.frameworks.framework import MarkKind
@@ -16,6 +17,15 @@ EXAMPLES = re.compile(rb"\bNum examples = (\d[\d,]{0,20})\s*$")
 """transformers, before training and before each evaluation; behind the former follow the epochs."""
 EPOCHS = re.compile(rb"\bNum Epochs = (\d[\d,]{0,25})\s*$")
 ROWS = re.compile(rb"^\s{0,8}num_rows: (\d{1,15})\s*$")
+COUNTS: Mapping[MarkKind, str] = MappingProxyType(
+    {
+        MarkKind.PROCESSES: "world_size",
+        MarkKind.PROMPTS: "prompts_per_step",
+        MarkKind.UNFILTERED: "rows_before_filter",
+        MarkKind.FILTERED: "rows_after_filter",
+    }
+)
+"""Marks whose number is a setting; one line may hold two."""
 ENDLESS = 1 << 31
 """Epochs from which on the dataset is a stream and its size made up from max_steps (transformers: ``sys.maxsize``)."""
 WAIT = 5
@@ -64,11 +74,13 @@ def printed_sizes(line: bytes) -> Mapping[str, Setting] | None:
     for mark in marks(MarkKind.SIZES):
         if (found := mark.pattern.search(line)) is not None:
             return _trained(_whole(found[1]), _whole(found[2]))
-    for kind, name in ((MarkKind.PROCESSES, "world_size"), (MarkKind.PROMPTS, "prompts_per_step")):
-        for mark in marks(kind):
-            if (found := mark.pattern.search(line)) is not None and (count := int(found[1])):
-                return {name: Setting(count, PRINTED)}
-    return None
+    counted = {
+        name: Setting(int(found[1]), PRINTED)
+        for kind, name in COUNTS.items()
+        for mark in marks(kind)
+        if (found := mark.pattern.search(line)) is not None
+    }
+    return {name: setting for name, setting in counted.items() if setting.value} or None
 
 
 def begins(line: bytes) -> bool:
