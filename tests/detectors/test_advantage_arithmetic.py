@@ -115,7 +115,7 @@ def test_random_groups_of_any_size_are_right() -> None:
 
 
 def test_gdpo_is_centred() -> None:
-    """Each function's scores are standardised before they are added, so the order of totals is another; the sum is 0."""
+    """Each function's scores are standardised before they are added: another order than that of totals, but sum 0."""
     parts = [
         [(score - fmean(scores)) / (stdev(scores) + 1e-4) for score in scores]
         for scores in ((1.0, 0.0, 0.0, 0.0), (3.0, 9.0, 1.0, 4.0))

@@ -18,15 +18,24 @@ def watched(log: str, folder: Path) -> Watched:
     path = folder / "train.log"
     path.write_text(log)
     source = ConsoleSource("train.log", path, [folder])
-    return Watched(RULE).feed_all(item for item in [*source.poll(None), *source.finish()] if isinstance(item, RunConfig))
+    items = [*source.poll(None), *source.finish()]
+    return Watched(RULE).feed_all(item for item in items if isinstance(item, RunConfig))
+
+
+VERL = """\
+(TaskRunner pid=7) dataset len: 21836
+Filtering prompts longer than 512 tokens: 100%|##| 21836/21836
+(TaskRunner pid=7) filter dataset len: 9120
+(TaskRunner pid=7) dataset len: 200
+(TaskRunner pid=7) filter dataset len: 190
+"""
 
 
 @pytest.mark.parametrize(
     ("log", "says"),
     [
         (
-            "(TaskRunner pid=7) dataset len: 21836\nFiltering prompts longer than 512 tokens: 100%|##| 21836/21836\n"
-            "(TaskRunner pid=7) filter dataset len: 9120\ndataset len: 200\nfilter dataset len: 190\n",
+            VERL,
             "a filter left 9,120 of 21,836 rows of the dataset",
         ),
         (
@@ -54,7 +63,7 @@ def test_both_sizes_are_read_from_the_log(log: str, says: str, tmp_path: Path) -
     "log",
     [
         "dataset len: 20000\nfilter dataset len: 14000\n",
-        "dataset len: 50000\nselected 1000 random samples out of 50000\nfilter dataset len: 990\n",  # a sample is no loss
+        "dataset len: 50000\nselected 1000 random samples out of 50000\nfilter dataset len: 990\n",  # a sample
         "dataset len: 7473\ndataset len: 1319\n",  # no filter: training set and validation set
         "filter dataset len: 10\n",  # the first size is in a part of the log that is gone
         "dataset len: 10\nfilter dataset len: 2\n",

@@ -41,7 +41,7 @@ class AdvantageOutOfBounds(Detector):
         if abs(worst) <= limit:
             return QUIET
         if isinstance(record, CompletionSummary) and _gdpo(record, worst, run):
-            return no_data(NotApplicable("the dumped advantages are made of each function's standardised scores (GDPO)"))
+            return no_data(NotApplicable("the dumped advantages add up each function's standardised scores (GDPO)"))
         least = f"above {limit:g}" if alone else f"more than the {bound(size):.3g} that a group of {size:g} can give"
         message = f"an advantage of {worst:.6g} is {least}"
         evidence = {"advantage": worst, "bound": round(limit, 4), "num_generations": size}

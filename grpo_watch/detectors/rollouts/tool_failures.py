@@ -73,7 +73,7 @@ class ToolFailures(Detector):
 
 
 def _counted(row: MetricRow, run: RunView) -> float | None:
-    """The share of calls that lines of a console say failed; once some did, a row with a reward and without any has 0."""
+    """The share of calls that a console says failed; once some did, a row with a reward and without any has 0."""
     if "reward_mean" not in row.values or not run.seen("tool_errors") or with_evaluation(row):
         return None
     turns, completions = number(row, "turns_mean"), completions_per_row(run)
