@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, MetricRow
+from grpo_watch.engine.snapshot import take_snapshot
 from grpo_watch.engine.window import ranks
 from tests.support.detecting import Watched
 from tests.support.records import a_checkpoint, row
@@ -204,3 +205,21 @@ def test_an_engine_that_was_replaced_is_forgotten() -> None:
         run.feed(in_memory(step, {"w": str(step)}))
         run.feed(a_checkpoint(step, {"m": held}, kind=CheckpointKind.ROLLOUT_ENGINE, synced=True, engine=name))
     assert run.changes == [("firing", 30, "critical"), ("resolved", 50, "critical")]
+
+
+@pytest.mark.parametrize(
+    ("ageing", "says", "cause"),
+    [
+        (0.0, "while the samples' age stays (2 to 2 updates)", "no sync ever arrived"),
+        (0.1, "while the samples get older (2.2 to 3.9 updates)", "falls behind its rollouts"),
+    ],
+    ids=["never synced", "falls behind"],
+)
+def test_a_climb_with_and_without_older_samples(ageing: float, says: str, cause: str) -> None:
+    """In verl #7495 the engine counted each sync and never got the adapter."""
+    run = Watched(RULE)
+    for at, gap in enumerate(CLIMB[:25]):
+        run.feed(row(at + 1, logprob_gap_rollout=gap, learning_rate=1e-5, sample_staleness_steps=2.0 + ageing * at))
+    (finding,) = take_snapshot(run.state).findings
+    assert says in finding.summary
+    assert cause in finding.causes[0]

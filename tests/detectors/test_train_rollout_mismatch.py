@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.engine.records import RunConfig
+from grpo_watch.engine.snapshot import take_snapshot
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -80,3 +81,27 @@ def test_a_mean_ratio_before_masking_has_a_limit_of_its_own(framework: str, rati
     run.feed_all(row(step, importance_ratio_rollout=ratio) for step in range(1, 20))
     assert bool(run.changes) is fires
     assert all(("after masking" in said.reading.message) is (framework == "trl") for said in run.said if ratio < 1)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "aged", "says", "cause"),
+    [
+        (0.15, 0.18, "samples of the current weights show it too (0.15 against 0.18)", "kernels or MoE routing"),
+        (0.02, 0.3, "only older samples show it (0.02 against 0.3)", "allow less staleness"),
+    ],
+)
+def test_the_gap_is_split_by_the_age_of_samples(fresh: float, aged: float, says: str, cause: str) -> None:
+    """An asynchronous trainer: two rows of samples that are three updates old, one of fresh ones."""
+    ages = [0.0 if step % 3 == 0 else 3.0 for step in range(1, 31)]
+    run = Watched(RULE).feed_all(
+        row(step, logprob_gap_rollout=aged if age else fresh, sample_staleness_steps=age)
+        for step, age in enumerate(ages, 1)
+    )
+    (finding,) = take_snapshot(run.state).findings
+    assert says in finding.summary
+    assert cause in finding.causes[0]
+
+
+def test_samples_of_one_age_split_nothing() -> None:
+    run = Watched(RULE).feed_all(row(at, logprob_gap_rollout=0.2, sample_staleness_steps=2.0) for at in range(1, 20))
+    assert run.said[-1].reading.message == "logprob_gap_rollout is 0.2, normal is below 0.1"

@@ -11,6 +11,7 @@ from grpo_watch.detectors.shared.likely_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import (
     GAPS,
     METRICS,
+    GapByAge,
     GapTrend,
     LogprobGap,
     newest_gap,
@@ -201,7 +202,7 @@ class StaleRolloutWeights(Detector):
 
     def setup(self) -> None:
         """Nothing known."""
-        self.trend, self.entropy = GapTrend(self.rows), Window(5)
+        self.trend, self.entropy, self.by_age = GapTrend(self.rows), Window(5), GapByAge()
         self.weights = RolloutWeights()
         self.shown = {MetricRow: False, CheckpointDigest: False}
 
@@ -228,7 +229,10 @@ class StaleRolloutWeights(Detector):
         entropy, found = number(record, "entropy"), newest_gap(record.values)
         if entropy is not None:
             self.entropy.push(entropy)
-        return SILENT if found is None else self._gap(*found, record.step, run)
+        if found is None:
+            return SILENT
+        self.by_age.push(found[1], number(record, "sample_staleness_steps"))
+        return self._gap(*found, record.step, run)
 
     def _gap(self, gap: LogprobGap, value: float, step: int, run: RunView) -> Iterable[Reading]:
         learnt = run.learning.total if run.learning.rate_known else float(step)
@@ -238,11 +242,11 @@ class StaleRolloutWeights(Detector):
         climbs = trend.climbs(self.climb, gap.floor, self.order)
         if not (leapt or climbs) or learnt <= 0 or not unexplained(gap, trend.newest, self.entropy.median()):
             return QUIET if trend.ready else no_data(NotYet("too few rows yet"))
-        how = "leapt" if leapt else "climbed as the policy learned,"
+        how, ages = ("leapt", "") if leapt else ("climbed as the policy learned,", self.by_age.ageing())
         return breach(
             value=trend.newest,
             threshold=gap.floor,
-            message=f"{gap.metric} {how} from {trend.first:.2g} to {trend.newest:.2g}",
+            message=f"{gap.metric} {how} from {trend.first:.2g} to {trend.newest:.2g}{ages}",
             evidence={gap.metric: round(trend.newest, 6), "at_first": round(trend.first, 6), "learnt": learnt},
             severity=Severity.CRITICAL if leapt or trend.newest >= gap.broken else Severity.WARNING,
             hint=LOST if leapt else "",

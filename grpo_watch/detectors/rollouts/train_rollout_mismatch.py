@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from grpo_watch.detectors.shared.likely_causes import WEIGHTS
-from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, unexplained
+from grpo_watch.detectors.shared.logprob_gap import GAPS, METRICS, GapByAge, newest_gap, unexplained
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Verdict
@@ -37,6 +37,7 @@ class TrainRolloutMismatch(Detector):
         """Empty windows."""
         self.windows = {metric: Window(self.rows) for metric in ALL}
         self.entropy = Window(self.rows)
+        self.by_age = GapByAge()
 
     def early_sign(self, run: RunView) -> Reading | None:
         """Next to no token keeps its weight."""
@@ -53,6 +54,9 @@ class TrainRolloutMismatch(Detector):
         entropy = number(record, "entropy")
         if entropy is not None:
             self.entropy.push(entropy)
+        gap = newest_gap(record.values)
+        if gap is not None:
+            self.by_age.push(gap[1], number(record, "sample_staleness_steps"))
         for metric in LOGGED & record.values.keys():
             value = number(record, metric)
             if value is not None:
@@ -64,7 +68,8 @@ class TrainRolloutMismatch(Detector):
         if not found:
             return QUIET
         evidence: dict[str, Scalar] = {metric: round(medians[metric] or 0.0, 6) for metric in found}
-        return breach(message="; ".join(found.values()), evidence=evidence)
+        why = self.by_age.words(self.scale * gap[0].limit) if gap is not None and gap[0].metric in found else ""
+        return breach(message="; ".join(found.values()) + why, evidence=evidence)
 
     def _found(self, medians: Mapping[str, float], run: RunView) -> Iterator[tuple[str, str]]:
         entropy = self.entropy.median()

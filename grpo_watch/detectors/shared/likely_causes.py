@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+from grpo_watch.detectors.shared.logprob_gap import FRESH_TOO, GREW_OLDER, KEPT_AGE, ONLY_AGED
 from grpo_watch.engine.traits import ON, LikelyCause
 
 FAST_FULL, FAST_ADAPTER = 5e-6, 1e-4
@@ -72,7 +73,21 @@ CONTEXT = LikelyCause(
     "The engine's context is shorter than prompt and limit together: compare vllm max_model_len.", shows=NOT_CUT
 )
 
-WEIGHTS = (SLEEP_2, LORA_SYNC, FP32, SYNC_OFF)
+ENGINE = LikelyCause(
+    "Samples of the current weights differ as well: precision, kernels or MoE routing of the engine, not staleness.",
+    shows=FRESH_TOO,
+)
+STALE = LikelyCause(
+    "Samples of the current weights agree: sync more often, allow less staleness, or correct with importance weights.",
+    shows=ONLY_AGED,
+)
+NEVER_SYNCED = LikelyCause(
+    "The gap climbs with learning rate times steps and not with the age of samples: no sync ever arrived (verl#7495).",
+    shows=KEPT_AGE,
+)
+BEHIND = LikelyCause("The gap climbs with the age of samples: the trainer falls behind its rollouts.", shows=GREW_OLDER)
+
+WEIGHTS = (SLEEP_2, LORA_SYNC, NEVER_SYNCED, BEHIND, ENGINE, STALE, FP32, SYNC_OFF)
 CUT_OFF_CAUSES = (SEVERAL_ENDS, CONTEXT, CAP_256, LIMIT, SLEEP_2, NO_STOP)
 NO_TEXT = (SLEEP_2, TEMPLATE)
 """Each in rank order, from issues of the frameworks (numbers in the texts)."""

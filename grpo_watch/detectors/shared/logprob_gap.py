@@ -69,6 +69,54 @@ def unexplained(gap: LogprobGap, distance: float, entropy: float | None) -> bool
     return gap.metric != LOGPROB or entropy is None or distance >= SHARE_OF_ENTROPY * entropy
 
 
+FRESH_TOO = "samples of the current weights show it too"
+ONLY_AGED = "only older samples show it"
+KEPT_AGE = "while the samples' age stays"
+GREW_OLDER = "while the samples get older"
+"""What a finding says of the age of samples, where it is logged."""
+OLDER = 1.0
+"""Policy updates: samples younger than half of it came from the current weights; a rise by so much is one."""
+
+EACH = 2
+"""Rows of either kind that are compared: the gap of each is a mean over thousands of tokens."""
+
+
+class GapByAge:
+    """One measure of the gap apart for samples of the current weights (lag 0) and for older ones.
+
+    What samples of lag 0 show is the engine's own: precision, kernels, routing. What only older ones show is staleness.
+    """
+
+    def __init__(self) -> None:
+        self._apart = Window(NEWEST), Window(NEWEST)
+        self._ages = Window(NEWEST)
+        self._first: float | None = None
+
+    def push(self, gap: float, age: float | None) -> None:
+        """Take a row's gap and the mean age of its samples in policy updates; None is not logged."""
+        if age is None:
+            return
+        self._ages.push(age)
+        if self._ages.full and self._first is None:
+            self._first = self._ages.median()
+        self._apart[age >= OLDER / 2].push(gap)
+
+    def words(self, normal: float) -> str:
+        """What the two kinds say about a gap above ``normal``; empty where one of them is not known."""
+        fresh, aged = (window.median() if len(window) >= EACH else None for window in self._apart)
+        if fresh is None or aged is None:
+            return ""
+        says = FRESH_TOO if fresh > normal else ONLY_AGED
+        return f"; {says} ({fresh:.3g} against {aged:.3g})"
+
+    def ageing(self) -> str:
+        """Whether the age of samples climbs as well; empty where it is not logged."""
+        age = self._ages.median()
+        if self._first is None or age is None:
+            return ""
+        return f", {GREW_OLDER if age >= self._first + OLDER else KEPT_AGE} ({self._first:.3g} to {age:.3g} updates)"
+
+
 class GapTrend:
     """How a gap compares with the run's first ones; whether it climbs with the policy's learning or jumped permanently.
 

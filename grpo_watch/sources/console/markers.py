@@ -40,8 +40,7 @@ REWARD_FAILED = re.compile(
 )
 """AReaL (#548) and verl's reward managers: the reward of one completion counts as 0."""
 TOOL_FAILED = re.compile(
-    rb"Error when executing (?:tool|code): |\[(?:SearchTool|MCPBaseTool)\] Execution failed: |"
-    rb"Search API call failed\. Last error"
+    rb"Error when executing (?:tool|code): |Tool\] Execution failed: |Search API call failed\. Last error"
 )
 """verl's tool agents: one call of a tool failed. A tool prints one of them for one call."""
 REPEATED = re.compile(rb"\[repeated (\d{1,9})x across cluster\]")
@@ -74,10 +73,10 @@ SIGNS = re.compile(
             rb"python[\d.]{0,5}: (?:can't open|Error while|No module)",
             rb"equal chunk|after normalization|[Tt]raining (?:failed|crashed|aborted)|[Ff]atal error",
             rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
-            rb"All reward functions returned None|Step \d|Num examples = \d",
+            rb"All reward functions returned None|Step \d",
             PACKAGE_SIGNS,
-            REWARD_FAILED.pattern,
-            TOOL_FAILED.pattern,
+            REWARD_FAILED.pattern.replace(b"Sandbox", b"(?:Sandbox|Search)"),
+            rb"Error when executing (?:tool|code): |Tool\] Execution failed: ",
             *dict.fromkeys(mark.sign.pattern for mark in marks() if mark.sign),
         )
     )
