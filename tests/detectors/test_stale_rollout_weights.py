@@ -210,8 +210,8 @@ def test_an_engine_that_was_replaced_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("ageing", "says", "cause"),
     [
-        (0.0, "while the samples' age stays (2 to 2 updates)", "no sync ever arrived"),
-        (0.1, "while the samples get older (2.2 to 3.9 updates)", "falls behind its rollouts"),
+        (0.0, "the age of samples stays (2 updates)", "no sync ever arrived"),
+        (0.1, "samples get older (2.2 to 3.9 updates)", "falls behind its rollouts"),
     ],
     ids=["never synced", "falls behind"],
 )

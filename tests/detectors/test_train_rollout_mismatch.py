@@ -87,7 +87,7 @@ def test_a_mean_ratio_before_masking_has_a_limit_of_its_own(framework: str, rati
     ("fresh", "aged", "says", "cause"),
     [
         (0.15, 0.18, "samples of the current weights show it too (0.15 against 0.18)", "kernels or MoE routing"),
-        (0.02, 0.3, "only older samples show it (0.02 against 0.3)", "allow less staleness"),
+        (0.02, 0.3, "only older samples show it (0.3 against 0.02)", "allow less staleness"),
     ],
 )
 def test_the_gap_is_split_by_the_age_of_samples(fresh: float, aged: float, says: str, cause: str) -> None:

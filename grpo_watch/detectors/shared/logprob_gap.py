@@ -71,8 +71,8 @@ def unexplained(gap: LogprobGap, distance: float, entropy: float | None) -> bool
 
 FRESH_TOO = "samples of the current weights show it too"
 ONLY_AGED = "only older samples show it"
-KEPT_AGE = "while the samples' age stays"
-GREW_OLDER = "while the samples get older"
+KEPT_AGE = "the age of samples stays"
+GREW_OLDER = "samples get older"
 """What a finding says of the age of samples, where it is logged."""
 OLDER = 1.0
 """Policy updates: samples younger than half of it came from the current weights; a rise by so much is one."""
@@ -106,15 +106,18 @@ class GapByAge:
         fresh, aged = (window.median() if len(window) >= EACH else None for window in self._apart)
         if fresh is None or aged is None:
             return ""
-        says = FRESH_TOO if fresh > normal else ONLY_AGED
-        return f"; {says} ({fresh:.3g} against {aged:.3g})"
+        if fresh > normal:
+            return f"; samples of the current weights show it too ({fresh:.3g} against {aged:.3g})"
+        return f"; only older samples show it ({aged:.3g} against {fresh:.3g})"
 
     def ageing(self) -> str:
         """Whether the age of samples climbs as well; empty where it is not logged."""
         age = self._ages.median()
         if self._first is None or age is None:
             return ""
-        return f", {GREW_OLDER if age >= self._first + OLDER else KEPT_AGE} ({self._first:.3g} to {age:.3g} updates)"
+        if age >= self._first + OLDER:
+            return f"; samples get older ({self._first:.3g} to {age:.3g} updates)"
+        return f"; the age of samples stays ({age:.3g} updates)"
 
 
 class GapTrend:
