@@ -15,7 +15,6 @@ from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview
 from grpo_watch.pipeline.secondary_channels import CONFLICT
-from grpo_watch.report.blindness import coverage
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.store.state import slug
@@ -97,7 +96,6 @@ class TrackedRun:
             lost=self.life.lost,
             labels=self.options.labels,
             channels=self.channels if self.watch is None else statuses(self.watch.reader),
-            blind=tuple(sorted(rule for rules in coverage(snapshot).missing.values() for rule in rules)),
             folder=self.folder,
         )
 

@@ -41,6 +41,8 @@ CURSOR_SECONDS = 5.0
 """How often a cursor is stored that moved without giving an item."""
 ACTIVITY_SECONDS = 15.0
 """How often it is noted that a log grows without giving an item."""
+JUST_AFTER = 0.1
+"""A tick is given so many seconds after a silence became too long, when it is so whatever the rounding."""
 
 log = logging.getLogger("grpo_watch.run")
 
@@ -120,7 +122,14 @@ class WatchedRun:
         """When it needs its next turn (Unix seconds), if nothing is written in ``watched`` folders by then."""
         rests = self._rest.until(apart.read, watched=self.reader.lies_in(watched))
         lists = self.reader.lists_at(now, apart.listing)
-        return rests if lists is None else min(rests, lists)
+        return min([rests, *self._alarms(), *([] if lists is None else [lists])])
+
+    def _alarms(self) -> Iterator[float]:
+        """When a silence that lasts becomes an alert, which no write tells (Unix seconds)."""
+        for monitor in self.pipeline.state.readers(Tick(self._ticked_at)):
+            at = monitor.detector.due_at(self.pipeline.state)
+            if at is not None and at > self._ticked_at:
+                yield at + JUST_AFTER
 
     def turn(self, now: float, listing: float = SECOND) -> bool:
         """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""

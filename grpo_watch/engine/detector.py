@@ -139,6 +139,10 @@ class Detector(Traits, ABC):
         """
         return None
 
+    def due_at(self, run: RunView) -> float | None:  # noqa: ARG002
+        """From when on a tick shows the symptom if nothing is written before (Unix seconds); None: no tick does."""
+        return None
+
     def early_sign(self, run: RunView) -> Reading | None:  # noqa: ARG002
         """What the newest values show of the symptom in a run of one or two rows, too few for the rule; None: nothing.
 

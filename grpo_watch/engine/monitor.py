@@ -76,7 +76,8 @@ class Monitor:
     ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH;
     ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's and
     ``last_no_data`` that answer itself, which says nothing new when it is given again; ``changes`` counts what records
-    changed of what is shown of it. A detector that raises makes the monitor ``broken``: its alerts freeze and the other
+    changed of what is shown of it, ``lacks`` is the evidence that it lacked when it was shown last, and what that was
+    worked out from. A detector that raises makes the monitor ``broken``: its alerts freeze and the other
     rules continue.
     """
 
@@ -91,6 +92,7 @@ class Monitor:
         "detectors",
         "episodes",
         "evaluated",
+        "lacks",
         "last_no_data",
         "reason",
         "rule",
@@ -113,6 +115,7 @@ class Monitor:
     def renew(self) -> None:
         """Begin with new windows. ``ask`` is the detector's ``observe``, found once instead of at every row."""
         self.detector = self._build()
+        self.lacks: tuple[object, str] | None = None
         self.ask = self.detector.observe
 
     def _build(self) -> Detector:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from grpo_watch.engine.detector import Blindness, NotApplicable, NotYet, blindness_of
 from grpo_watch.engine.diagnosis import Finding, Relations, diagnose, with_causes
@@ -55,19 +56,16 @@ class RuleView:
     stops_progress: bool = False
 
 
+_one_view = lru_cache(maxsize=4_096)(RuleView)
+"""Views of rules are made at every row, are nearly all as at the row before, and alike in most runs."""
+
+
 def _rule_view(monitor: Monitor, state: RunState) -> RuleView:
     status, reason = _status(monitor, state)
-    detector = monitor.detector
-    return RuleView(
-        rule=monitor.rule.name,
-        severity=monitor.rule.severity,
-        status=status,
-        reason=str(reason),
-        evaluated=monitor.evaluated,
-        shows_frozen_policy=detector.shows_frozen_policy,
-        blind=blindness_of(reason) if status is RuleStatus.BLIND else None,
-        stops_progress=detector.stops_progress,
-    )
+    detector, blind = monitor.detector, blindness_of(reason) if status is RuleStatus.BLIND else None
+    frozen, stops = detector.shows_frozen_policy, detector.stops_progress
+    rule = monitor.rule
+    return _one_view(rule.name, rule.severity, status, str(reason), monitor.evaluated, frozen, blind, stops)
 
 
 def _status(monitor: Monitor, state: RunState) -> tuple[RuleStatus, str]:
@@ -83,9 +81,16 @@ def _status(monitor: Monitor, state: RunState) -> tuple[RuleStatus, str]:
 
 def missing_evidence(monitor: Monitor, state: RunState) -> str:
     """Why a rule that never judged anything could not: the evidence that it lacks, or its own reason."""
+    known = (state.attempt, len(state.values), len(state.evidence), state.rows > 0, state.refused, monitor.reason)
+    if monitor.lacks is None or monitor.lacks[0] != known:  # asked at every row, and nearly always as before
+        monitor.lacks = known, _lacking(monitor, state)
+    return monitor.lacks[1]
+
+
+def _lacking(monitor: Monitor, state: RunState) -> str:
     lacking: list[list[str]] = []
     for alternative in monitor.detector.needs:
-        absent = [need for need in alternative if not state.seen(need) and need not in state.evidence]
+        absent = [need for need in alternative if need not in state.evidence and not state.seen(need)]
         if not absent:
             return monitor.reason or NotYet("not enough rows yet")
         lacking.append(absent)

@@ -28,8 +28,7 @@ class RunOverview:
     """One run. ``ended`` is when it ended (Unix seconds), None while it continues; ``active``: it is being written.
 
     ``lost``: its files are gone, and its end was not seen. ``labels`` are the user's; they go on ``grpo_run_info``
-    only. ``slug`` names the run in the API's paths. ``blind`` names the rules that lack evidence (None: all that can't
-    judge). ``folder`` is the run's own, where it is on disk.
+    only. ``slug`` names the run in the API's paths. ``folder`` is the run's own, where it is on disk.
     """
 
     snapshot: RunSnapshot
@@ -39,7 +38,6 @@ class RunOverview:
     lost: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     channels: tuple[ChannelStatus, ...] = ()
-    blind: tuple[str, ...] | None = None
     folder: Path | None = None
 
     @property

@@ -20,6 +20,7 @@ from grpo_watch.engine.records import AlertState
 from grpo_watch.engine.snapshot import AlertView, RuleStatus, RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition_text import FamilyLines, RunTexts, Sample, encoded, joined
+from grpo_watch.report.blindness import lacking
 from grpo_watch.safe_text import about, clean, visible
 
 MAX_FUNCTIONS = 32
@@ -175,7 +176,7 @@ def _format(accept: str) -> str:
 
 
 def _run_samples(run: RunOverview) -> Sequence[Sample]:
-    return (*_snapshot_samples(run.snapshot), *_blind_samples(run), *_state_samples(run))
+    return (*_snapshot_samples(run.snapshot), *_blind_samples(run.snapshot), *_state_samples(run))
 
 
 def _run_families(run: RunOverview, samples: Sequence[Sample]) -> Iterator[Metric]:
@@ -215,13 +216,11 @@ def _snapshot_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
     yield from _alert_samples(snapshot)
 
 
-def _blind_samples(run: RunOverview) -> Iterator[Sample]:
+def _blind_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
     """The rules that lack evidence; one that does not apply to the run, or waits for more steps, has no sample."""
-    blind = run.blind
-    if blind is None:
-        blind = tuple(rule.rule for rule in run.snapshot.rules if rule.status is RuleStatus.BLIND)
-    yield "grpo_rules_blind", (run.snapshot.run,), len(blind)
-    yield from (("grpo_rule_blind", (run.snapshot.run, rule), 1) for rule in blind)
+    blind = lacking(snapshot)
+    yield "grpo_rules_blind", (snapshot.run,), len(blind)
+    yield from (("grpo_rule_blind", (snapshot.run, rule), 1) for rule in blind)
 
 
 def _metric_samples(snapshot: RunSnapshot) -> Iterator[Sample]:

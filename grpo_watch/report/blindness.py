@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from grpo_watch.engine.detector import Blindness
@@ -110,6 +111,11 @@ def coverage(snapshot: RunSnapshot) -> Coverage:
     )
 
 
+def lacking(snapshot: RunSnapshot) -> tuple[str, ...]:
+    """The names of the rules that lack evidence, in alphabetical order."""
+    return tuple(sorted(rule for rules in coverage(snapshot).missing.values() for rule in rules))
+
+
 LABELS: Mapping[str, str] = MappingProxyType(
     {
         Blindness.MISSING: "blind",
@@ -139,9 +145,8 @@ def headline(snapshot: RunSnapshot) -> str:
     if snapshot.verdict is RunVerdict.HEALTHY and blind_to_frozen_policy(snapshot):
         words = "no finding, {n} of {all} judged; frozen weights can't be seen"
         return say(snapshot.language, words, n=judged(snapshot), all=len(snapshot.rules))
-    lacking = {rule for rules in coverage(snapshot).missing.values() for rule in rules}
-    unseeing = any(rule.severity is Severity.CRITICAL and rule.rule in lacking for rule in snapshot.rules)
-    if snapshot.verdict is RunVerdict.HEALTHY and unseeing:
+    blind = lacking(snapshot) if snapshot.verdict is RunVerdict.HEALTHY else ()
+    if any(rule.severity is Severity.CRITICAL and rule.rule in blind for rule in snapshot.rules):
         return say(snapshot.language, "healthy as far as judged")
     return verdict_words(snapshot)
 
@@ -212,9 +217,10 @@ def _weight(rules: Sequence[RuleView]) -> int:
     return sum(100 if rule.severity is Severity.CRITICAL else 1 for rule in rules)
 
 
-def _needs(reason: str) -> list[list[str]]:
+@lru_cache(maxsize=1_024)
+def _needs(reason: str) -> tuple[tuple[str, ...], ...]:
     text = reason.removeprefix(NEEDS).partition(": ")[0]
-    return [alternative.split(" and ") for alternative in text.split(", or ")]
+    return tuple(tuple(alternative.split(" and ")) for alternative in text.split(", or "))
 
 
 def _possible(need: str, snapshot: RunSnapshot) -> bool:

@@ -70,6 +70,26 @@ def test_the_rows_of_all_runs_are_stored_in_one_commit_a_second(
     one.close()
 
 
+@pytest.mark.parametrize("seen_after", [0.0, 175.0])
+def test_a_stall_is_reported_when_its_silence_is_too_long_though_the_run_rests(
+    seen_after: float, tmp_path: Path
+) -> None:
+    """Writes end the rest of a watched run, which lasts half a minute; nothing is written here."""
+    log = tmp_path / "runs" / "run" / "logging.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f'{{"reward": 0.5, "global_step/max_steps": "{step}/90"}}\n' for step in range(1, 6)))
+    one = Live(log.parent, tmp_path / "state", now=log.stat().st_mtime + seen_after)
+    one.settle()
+    one.daemon.turn([], one.folders())
+    began, fired = log.stat().st_mtime, 0.0
+    while not fired and one.now < began + 400.0:
+        one.now += 1.0
+        one.daemon.turn([], one.folders())
+        fired = one.now if any(found.rule == "run-stalled" for found in one.run().findings) else 0.0
+    assert 300.0 < fired - began <= 302.0
+    one.close()
+
+
 def test_a_log_in_a_watched_folder_is_not_looked_at_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,15 @@ class RunStalled(Detector):
         """Rows alone don't show that they ended too early, unless the run is complete."""
         return None if run.shows_end or self._complete(run) else NO_END_SHOWN
 
+    def due_at(self, run: RunView) -> float | None:
+        """When the silence becomes too long."""
+        last = self._last_sign(run)
+        return None if last is None or not run.shows_end or self._is_over(run) else last + self._limit(run)
+
+    def _is_over(self, run: RunView) -> bool:
+        """Whether its end was seen, which a start or another row revokes, or it is at its last step."""
+        return (self.ended is not None and run.rows == self.rows_then) or self._complete(run)
+
     def _complete(self, run: RunView) -> bool:
         return self.bar_done or (run.max_steps is not None and run.step >= run.max_steps)
 
@@ -112,8 +121,7 @@ class RunStalled(Detector):
         if why_not is not None:
             return no_data(why_not)
         silence, limit = tick.now - (self._last_sign(run) or tick.now), self._limit(run)
-        ended = self.ended is not None and run.rows == self.rows_then  # a start or another row revokes it
-        if ended or self._complete(run) or tick.state is EndState.RUNNING or silence <= limit:
+        if self._is_over(run) or tick.state is EndState.RUNNING or silence <= limit:
             return QUIET
         return (self._breach(tick, run, silence, limit),)
 
