@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one test-pythons test-unprivileged check bench robustness soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release wheel audit frameworks-new
+.PHONY: help demo test test-all test-one test-lowest test-pythons test-unprivileged check bench robustness soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release wheel audit frameworks-new
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-29s%s\n", $$1, $$2 }'
@@ -12,6 +12,8 @@ test-all: ## all tests but those that need torch
 	@scripts/test-all
 test-pythons: ## engine, detectors and replays under each supported Python that is installed here, or that uv can fetch
 	@scripts/test-pythons
+test-lowest: ## the tests that lean on dependencies, with the oldest versions that pyproject.toml allows
+	@scripts/test-lowest
 test-one: ## one file or folder of tests in seconds: scripts/test-one PATH
 	@scripts/test-one
 check: ## lint, types, import contracts, docs, all tests: what CI runs
