@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -66,7 +65,7 @@ def _offered(point: str, loaded: Any) -> list[tuple[str, Any]]:
     classes = list(_detectors_in(loaded)) if inspect.ismodule(loaded) else [loaded]
     if len(classes) == 1:
         return [(point.replace("_", "-"), classes[0])]
-    return [(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", each.__name__).lower(), each) for each in classes]
+    return [(each.name(), each) for each in classes]
 
 
 @cache

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from grpo_watch.advisories.condition import in_range
 from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.engine.expression import RAW
-from grpo_watch.engine.known_bug import KnownBug
+from grpo_watch.engine.known_bug import AdvisoryMet
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
 
 VERSION_OF = "package:"
@@ -59,10 +59,10 @@ class Match:
         name = next(iter(self.needs), "").removeprefix(RAW)
         return "--world-size N" if name == "world_size" else f"the value of {name}" if name else ""
 
-    def record(self) -> KnownBug:
+    def record(self) -> AdvisoryMet:
         """What the engine is fed of one that applies."""
         advisory = self.advisory
-        return KnownBug(
+        return AdvisoryMet(
             advisory.id,
             advisory.package,
             self.version or "",
@@ -119,14 +119,14 @@ class AdvisoryLedger:
     def __init__(self) -> None:
         self._framework: tuple[int, str | None] = (99, None)
         self._settings: dict[str, tuple[int, Setting]] = {}
-        self._applying: dict[str, KnownBug] = {}
+        self._applying: dict[str, AdvisoryMet] = {}
 
     @property
     def setup(self) -> Setup:
         """All of it so far."""
         return Setup(self._framework[1], {name: setting for name, (_, setting) in self._settings.items()})
 
-    def take(self, config: RunConfig) -> Iterator[KnownBug]:
+    def take(self, config: RunConfig) -> Iterator[AdvisoryMet]:
         """Each advisory that applies since this configuration, then each that no longer does."""
         if config.framework is not None and config.precedence <= self._framework[0]:
             self._framework = config.precedence, config.framework

@@ -13,7 +13,7 @@ from grpo_watch.daemon.run_end import RunEnd
 from grpo_watch.daemon.run_reader import SLICE, RunReader, WatchOptions, newest_write
 from grpo_watch.daemon.schedule import SECOND, Intervals, Rest
 from grpo_watch.daemon.state_writer import StateWriter
-from grpo_watch.detectors.watcher.rule_broken import RULE_FILES
+from grpo_watch.detectors.watcher.events import RULE_FILES
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.groups import without_texts
 from grpo_watch.engine.records import (

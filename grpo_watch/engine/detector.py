@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def param(default: float | str, says: str, minimum: float | None = None, maximum
 
 
 class Detector(Traits, ABC):
-    """Base of all detectors; a subclass in ``detectors/<family>/<name>.py`` is in the catalogue by being there.
+    """Base of all detectors; a subclass in ``detectors/<family>/`` is in the catalogue by being there.
 
     One instance judges one run and one attempt. ``observe`` gets each record of the types in ``reads`` (metric rows of
     ``stream`` only) and answers with readings: ``SILENT`` where the record does not carry the key, ``no_data(...)``
@@ -152,8 +153,8 @@ class Detector(Traits, ABC):
 
     @classmethod
     def stem(cls) -> str:
-        """The module's stem, e.g. ``kl_stuck_at_zero``."""
-        return cls.__module__.rsplit(".", 1)[-1]
+        """The class in small letters, e.g. ``kl_stuck_at_zero``: its runbook is called so."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     @classmethod
     def name(cls) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class KnownBug:
+class AdvisoryMet:
     """An advisory that applies to the run by the versions and settings read so far.
 
     ``given`` names the settings that meet its condition, ``shows`` the rules whose findings it explains; ``severity``

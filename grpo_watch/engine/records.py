@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from grpo_watch.engine.groups import GroupSummary as GroupSummary  # noqa: PLC0414  it belongs to these records
-from grpo_watch.engine.known_bug import KnownBug
+from grpo_watch.engine.known_bug import AdvisoryMet
 from grpo_watch.engine.movement import Movement
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -314,7 +314,7 @@ Item: TypeAlias = (
 """What sources and the driver put into a pipeline; also what the store keeps."""
 
 Record: TypeAlias = (
-    MetricRow | CompletionSummary | CheckpointDigest | RunConfig | KnownBug | RunEvent | Progress | Activity | Tick
+    MetricRow | CompletionSummary | CheckpointDigest | RunConfig | AdvisoryMet | RunEvent | Progress | Activity | Tick
 )
 """What the engine is fed: items, with raw rows replaced by canonical ones."""
 

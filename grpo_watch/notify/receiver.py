@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from grpo_watch.config.fields import Url
 from grpo_watch.config.sinks import BaseSink, Sink
-from grpo_watch.detectors.watcher.delivery_failing import DeliveryFailing
+from grpo_watch.detectors.watcher.events import DeliveryFailing
 from grpo_watch.engine.records import Severity
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.store.messages import Notification

@@ -28,8 +28,8 @@ class Runbook:
 
 
 def page_of(detector: type[Detector]) -> Path:
-    """A detector's runbook, if it has one: next to its module, with the same stem."""
-    return Path(inspect.getfile(detector)).with_suffix(".md")
+    """A detector's runbook, if it has one: next to its module, called like its class."""
+    return Path(inspect.getfile(detector)).with_name(f"{detector.stem()}.md")
 
 
 def runbook_of(detector: type[Detector]) -> Runbook:

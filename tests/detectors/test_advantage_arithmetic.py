@@ -8,7 +8,7 @@ from statistics import fmean, pstdev, stdev
 
 import pytest
 
-from grpo_watch.detectors.reward.group_arithmetic import Arithmetic, arithmetic
+from grpo_watch.detectors.reward.advantages import Arithmetic, arithmetic
 from grpo_watch.engine.records import CompletionSummary
 from tests.support.detecting import Watched
 from tests.support.records import a_batch, a_group

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.detectors.reward.group_arithmetic import bound
+from grpo_watch.detectors.reward.advantages import bound
 from grpo_watch.engine.records import Scalar
 from tests.support.detecting import Watched
 from tests.support.records import a_batch, a_group, row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_watch.advisories.judge import AdvisoryLedger
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.known_bug import KnownBug
+from grpo_watch.engine.known_bug import AdvisoryMet
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
 from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
 from tests.support.detecting import DETECTORS, SHIPPED, Watched
@@ -51,8 +51,8 @@ def test_a_bug_of_one_framework_is_none_of_another() -> None:
     assert bugs(config("3.12.0", package__trl="1.0.0", **settings)) == []
 
 
-def bug(*, applies: bool = True, severity: str = "critical") -> KnownBug:
-    return KnownBug("GW-2025-0104", "ms-swift", "3.11.3", severity, "loses weights", "Upgrade.", "", ("x",), applies)
+def bug(*, applies: bool = True, severity: str = "critical") -> AdvisoryMet:
+    return AdvisoryMet("GW-2025-0104", "ms-swift", "3.11.3", severity, "loses weights", "Upgrade.", "", ("x",), applies)
 
 
 def test_it_fires_and_resolves_under_its_id() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_watch.detectors.watcher.rule_broken import RULE_FILES
+from grpo_watch.detectors.watcher.events import RULE_FILES
 from grpo_watch.engine.engine import Engine
 from grpo_watch.engine.records import EventKind, RunEvent
 from tests.support.detecting import DETECTORS, SHIPPED, Watched

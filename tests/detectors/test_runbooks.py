@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from pathlib import Path
-
 import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.rules.example_blocks import Example
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_tests import failure
-from grpo_watch.rules.runbook import runbook_of
+from grpo_watch.rules.runbook import page_of, runbook_of
 from tests.support.runbooks import examples_of
 
 DETECTORS = catalogue()
@@ -20,11 +17,7 @@ RULES = {rule.name: rule for rule in load_rules(detectors=DETECTORS)}
 
 def _examples() -> list[object]:
     """A missing runbook is refused by test_catalogue.py, not here."""
-    with_runbook = {
-        name: detector
-        for name, detector in DETECTORS.items()
-        if Path(inspect.getfile(detector)).with_suffix(".md").exists()
-    }
+    with_runbook = {name: detector for name, detector in DETECTORS.items() if page_of(detector).exists()}
     return [
         pytest.param(name, example, id=f"{name}:{example.place.line}")
         for name, detector in with_runbook.items()

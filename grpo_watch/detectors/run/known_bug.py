@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.engine.detector import Detector, NotApplicable, RunView, no_data
-from grpo_watch.engine.known_bug import KnownBug
+from grpo_watch.engine.known_bug import AdvisoryMet
 from grpo_watch.engine.records import Reading, RunConfig, Severity, Verdict
 
 VERSION_OF = "package:"
 """Prefix of settings that hold a package's version."""
 
 
-class KnownBugs(Detector):
+class KnownBug(Detector):
     """Reports each advisory that applies, under its id; the pipeline judges them by what configurations say."""
 
-    reads = (RunConfig, KnownBug)
+    reads = (RunConfig, AdvisoryMet)
     names_causes = True
     survives_attempts = True
 
@@ -23,9 +23,9 @@ class KnownBugs(Detector):
         """Nothing is known yet."""
         self.knows_version = False
 
-    def observe(self, record: RunConfig | KnownBug, run: RunView) -> Iterable[Reading]:
+    def observe(self, record: RunConfig | AdvisoryMet, run: RunView) -> Iterable[Reading]:
         """One alert per advisory; without one the run can't have the symptom, once any version was read."""
-        if isinstance(record, KnownBug):
+        if isinstance(record, AdvisoryMet):
             return (_reading(record),)
         said = record.version or run.version or any(name.startswith(VERSION_OF) for name in record.settings)
         self.knows_version = self.knows_version or bool(said)
@@ -33,7 +33,7 @@ class KnownBugs(Detector):
         return no_data(known if self.knows_version else "no package's version is known (--set framework_version=V)")
 
 
-def _reading(bug: KnownBug) -> Reading:
+def _reading(bug: AdvisoryMet) -> Reading:
     if not bug.applies:
         return Reading(Verdict.OK, key=bug.id)
     return Reading(

@@ -1,14 +1,16 @@
-"""What the advantages of a group say against its rewards: a baseline that is not the group's, impossible sizes."""
+"""What dumped and logged advantages say against the rewards: wrong baselines, mixed groups, impossible sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from math import isfinite, sqrt
 from statistics import fmean, stdev
 
-from grpo_watch.engine.records import GroupSummary
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, RunView, breach, no_data, param
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Verdict
 from grpo_watch.engine.reward_functions import ADVANTAGE, fit, names_of
 from grpo_watch.engine.window import plain_sum
 
@@ -110,3 +112,91 @@ def _proportional(counted: Sequence[tuple[float, float]], mean: float, largest: 
     squares = plain_sum((total - mean) ** 2 for total, _ in counted)
     factor = plain_sum((total - mean) * value for total, value in counted) / squares if squares > 0.0 else 0.0
     return factor > 0.0 and all(abs(value - factor * (total - mean)) <= CLOSE * largest for total, value in counted)
+
+
+VOTES, MIXED = "masked", "mixed"
+"""Keys of the two alerts."""
+
+
+class AdvantageArithmetic(Detector):
+    """Recomputes them group by group. Mixed groups are claimed only where the settings say that groups are centred."""
+
+    reads = (CompletionSummary,)
+    explained_by = ("reward-misaligned", "mixed-prompt-group")
+
+    needs = (("completions",),)
+    share: float = param(0.5, "share of the groups that can tell, whose advantages are wrong, that is a breach", 0.1, 1)
+
+    def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
+        """Judge one batch."""
+        if not record.groups:
+            return SILENT
+        size = run.number("num_generations")
+        whole = [group for group in record.groups if not record.by_prompt or group.size == size]
+        found = Counter(arithmetic(group) for group in run.functions.weighed(tuple(whole)))
+        wrong, other = found[Arithmetic.MASKED_VOTE], found[Arithmetic.OTHER]
+        clear = wrong + other + found[Arithmetic.RIGHT]
+        if not clear:
+            return no_data("no dump holds advantages that can be recomputed")
+        grouped = by_group(run.setting("scale_rewards")) and not run.setting("leave_one_out")
+        mixed = other if grouped else 0
+        return (
+            self._reading(VOTES, wrong, clear, Arithmetic.MASKED_VOTE),
+            self._reading(MIXED, mixed, clear, Arithmetic.OTHER),
+        )
+
+    def _reading(self, key: str, wrong: int, clear: int, how: Arithmetic) -> Reading:
+        if wrong < self.share * clear or not wrong:
+            return Reading(Verdict.OK, key)
+        message = f"the advantages of {wrong} of {clear} groups are not those of their rewards: {how.value}"
+        return Reading(Verdict.BREACH, key, message=message, evidence={"wrong": wrong, "groups": clear})
+
+
+EXTREMES = ("advantage_max", "advantage_min")
+
+
+class AdvantageOutOfBounds(Detector):
+    """A theorem where the group's own deviation divides; with leave-one-out, a number that no real spread gives."""
+
+    reads = (MetricRow, CompletionSummary)
+
+    needs = (EXTREMES, ("completions",))
+    margin: float = param(1.05, "factor on the bound, for rounding", minimum=1)
+    leave_one_out: float = param(500.0, "advantage that is a breach with a leave-one-out baseline", minimum=10)
+
+    def observe(self, record: MetricRow | CompletionSummary, run: RunView) -> Iterable[Reading]:
+        """Judge the extremes of a row, or those of a dumped batch."""
+        if isinstance(record, MetricRow):
+            size, values = run.number("num_generations"), [record.values.get(metric) for metric in EXTREMES]
+        else:
+            sizes = [float(group.size) for group in record.groups]
+            size = max([*sizes, run.number("num_generations") or 0.0]) if sizes else None  # dumps may hold a part
+            values = [value for group in record.groups for value in group.rewards.get(ADVANTAGE, ())]
+        known = [value for value in values if value is not None]
+        if not known or size == 1:  # a group of one is not centred: group-size-one
+            return SILENT
+        scaled = by_group(run.setting("scale_rewards"))
+        if not scaled or not size:
+            why = "how advantages are scaled is not known (scale_rewards), or the group size (num_generations)"
+            return no_data(why if scaled is not False else NotApplicable("no group's deviation divides advantages"))
+        worst, alone = max(known, key=abs), bool(run.setting("leave_one_out"))
+        limit = self.leave_one_out if alone else self.margin * bound(size)
+        if abs(worst) <= limit:
+            return QUIET
+        if isinstance(record, CompletionSummary) and _gdpo(record, worst, run):
+            return no_data(NotApplicable("the dumped advantages add up each function's standardised scores (GDPO)"))
+        least = f"above {limit:g}" if alone else f"more than the {bound(size):.3g} that a group of {size:g} can give"
+        message = f"an advantage of {worst:.6g} is {least}"
+        evidence = {"advantage": worst, "bound": round(limit, 4), "num_generations": size}
+        return breach(
+            value=abs(worst),
+            threshold=limit,
+            message=message,
+            evidence=evidence,
+            headline="An advantage is far too large" if alone else "",
+        )
+
+
+def _gdpo(batch: CompletionSummary, worst: float, run: RunView) -> bool:
+    weights = run.functions.weights
+    return any(worst in group.rewards.get(ADVANTAGE, ()) and by_function(group, weights) for group in batch.groups)

@@ -1,0 +1,140 @@
+"""Completions grow or shrink far beyond the run's own length, and a second sign says that it harms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from math import sqrt
+from typing import ClassVar
+
+from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
+from grpo_watch.engine.evidence import number
+from grpo_watch.engine.metric_trend import WIDTH, MetricTrend, NoisyTrend, RewardTrend
+from grpo_watch.engine.records import MetricRow, Reading, Verdict
+from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.trend import GREW_FAR, MOST, SHRANK_FAR, Trend, TrendSign, grown, named, shown
+
+ERRORS = 4.0
+"""Standard errors by which the reward must have fallen with an extreme change of length (six with a lesser one): of
+rows of few completions, or few rows, six may be more than the whole reward."""
+
+
+class LengthChange(Detector, ABC):
+    """Base of the two rules; a change of length alone is never judged."""
+
+    verb: ClassVar[str]
+    """What completions did."""
+    extreme: ClassVar[str]
+    """What the evidence calls the length that they had before."""
+    also: ClassVar[str]
+    """Another metric of the course that the evidence shows."""
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one train row that carries the mean length."""
+        if number(record, "completion_length_mean") is None:
+            return SILENT
+        trend = run.trend
+        if trend.length.mean is None:
+            return no_data(NotYet("too few rows with a length yet"))
+        if not self.changed(trend.length):
+            return QUIET
+        signs = self.agreeing(trend)
+        return (self._breach(trend, trend.length.mean, signs),) if signs else QUIET
+
+    @abstractmethod
+    def changed(self, length: NoisyTrend) -> bool:
+        """Whether the newest lengths are far from those of the run."""
+
+    @abstractmethod
+    def before(self, length: NoisyTrend) -> tuple[float, float]:
+        """The length that the newest is compared with, and the bar that it passed."""
+
+    @abstractmethod
+    def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
+        """What else says that the run is harmed."""
+
+    def _breach(self, trend: Trend, now: float, signs: frozenset[TrendSign]) -> Reading:
+        was, bar = self.before(trend.length)
+        other: MetricTrend = trend.silent if self.also == "reward_zero_std_ratio" else trend.truncated
+        return Reading(
+            Verdict.BREACH,
+            value=now,
+            threshold=bar,
+            message=f"completions {self.verb} from {was:.4g} to {now:.4g} tokens; {named(signs)}",
+            evidence={
+                "completion_length_mean": shown(now),
+                self.extreme: shown(was),
+                self.also: shown(other.mean),
+                "reward_mean": shown(trend.reward.mean),
+            },
+        )
+
+
+def reward_fell(reward: RewardTrend, *, extreme: bool) -> frozenset[TrendSign]:
+    """The sign that most of the best reward is lost; with an extreme change of length less certainty suffices."""
+    fell = reward.fell(MOST) or (extreme and reward.below_best(MOST, ERRORS))
+    return frozenset({TrendSign.REWARD_FELL} if fell else ())
+
+
+class LengthCollapse(LengthChange):
+    """Never judges shrinking alone: shorter answers that score as well are an improvement."""
+
+    explained_by = ("non-finite-metric",)
+    part_of_collapse = True
+    wastes = WasteKind.STEPS_IF_CRITICAL
+
+    needs = (("completion_length_mean", "reward_mean"),)
+    share: float = param(0.3, "fires below this share of the run's longest mean length", 0, 1)
+    verb, extreme, also = "shrank", "longest", "reward_zero_std_ratio"
+
+    def changed(self, length: NoisyTrend) -> bool:
+        """At most ``share`` of the longest is left on every row, or as a mean beyond the noise of a row."""
+        if length.mean is None or length.ratio(length.highest) > self.share:
+            return False
+        if max(length.newest) <= self.share * length.highest:
+            return True
+        return length.highest - length.mean >= ERRORS * length.noise * sqrt(2.0 / WIDTH)
+
+    def before(self, length: NoisyTrend) -> tuple[float, float]:
+        """The longest mean length."""
+        return length.highest, self.share * length.highest
+
+    def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
+        """Reward fell, or its spread is lost; far below the first length, a reward below its start is enough.
+
+        A lost spread proves nothing where long completions were an interlude and the first length is back.
+        """
+        length = trend.length
+        spread = trend.signs() & {TrendSign.SPREAD_LOST} if length.ratio(length.start) < 1.0 else frozenset[TrendSign]()
+        fell = reward_fell(trend.reward, extreme=length.ratio(length.highest) <= self.share / 2)
+        if length.moved(SHRANK_FAR) and not trend.reward.gained() and trend.reward_below_start():
+            fell = frozenset({TrendSign.REWARD_FELL})
+        return spread | fell
+
+
+class LengthExplosion(LengthChange):
+    """Never judges growth alone: reasoning runs are meant to grow while the reward rises."""
+
+    explained_by = ("non-finite-metric", "stale-rollout-weights")
+    part_of_collapse = True
+    wastes = WasteKind.STEPS_IF_CRITICAL
+    likely_causes = (CUT_IN_LOSS, *RATES)
+
+    needs = (("completion_length_mean", "reward_mean"), ("completion_length_mean", "completion_truncated_ratio"))
+    times: float = param(1.5, "growth factor over the run's shortest mean length", minimum=1)
+    verb, extreme, also = "grew", "shortest", "completion_truncated_ratio"
+
+    def changed(self, length: NoisyTrend) -> bool:
+        """``times`` the shortest, and no shorter than at the start."""
+        return grown(length, self.times)
+
+    def before(self, length: NoisyTrend) -> tuple[float, float]:
+        """The shortest mean length."""
+        return length.lowest, self.times * length.lowest
+
+    def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
+        """Reward fell, or the limit cuts off most completions without a gain (beside far growth: more than before)."""
+        fell = reward_fell(trend.reward, extreme=grown(trend.length, 2 * self.times))
+        cut = trend.cut_off() or (trend.more_cut_off() and trend.length.moved(GREW_FAR))
+        return fell | {TrendSign.CUT_OFF} if cut and not trend.reward.gained() else fell
