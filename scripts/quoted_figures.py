@@ -32,7 +32,7 @@ QUOTED = {
         r"(?P<plain_healthy>\d+) 次正常训练中有 (?P<flagged>\d+) 次出现 warning",
         r"(?P<plain_faulty>\d+) 次带故障的训练.(?P<kinds>\d+) 种故障.全部检出",
         r"另有 (?P<recorded>\d+) 次真实训练的正常记录",
-        r"其中 (?P<fair>\d+) 次的 warning",
+        r"其中 (?P<fair>\d+) 次报了合理的 warning",
     ),
     "docs/comparison.md": (
         r"On (?P<healthy>[\d,]+) healthy runs .* raise no critical alert and warnings in (?P<share>[\d.]+) %",

@@ -69,7 +69,7 @@ def explained(name: str, chosen: Settings) -> tuple[dict[str, Any], str]:
         known = [msgspec.to_builtins(advisory) for advisory in bugs]
         return {"schema": SCHEMA, "advisories": known}, "\n".join(map(_advisory, bugs))
     names = [*rules, *checks, *(advisory.id for advisory in advisories())]
-    near = " or ".join(rule for rule in names if name and name in rule)
+    near = ", ".join(rule for rule in names if name and name in rule)
     fix = (near and f"did you mean {near}?") or nearest(name, names) or "`grpo-watch rules list` lists all"
     raise UsageError(f"unknown rule {name!r} ({fix})")
 

@@ -6,19 +6,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 
+from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import coverage_line, headline
 from grpo_watch.report.view import causes, progress, software, views
+from grpo_watch.report.words import say
 from grpo_watch.safe_text import visible
 
 
 def summary(snapshot: RunSnapshot) -> Iterator[str]:
     """Lines about a run once it was read: its step, how much of it is judged, and what fires."""
     if not snapshot.rows and not snapshot.findings:
-        yield f"watching {snapshot.run}: no row yet"
+        yield say(snapshot.language, "watching {run}: no row yet", run=snapshot.run)
         return
     trained_by = software(snapshot.framework, snapshot.version)
-    yield f"watching {snapshot.run} ({trained_by}), {progress(snapshot)}: {coverage_line(snapshot)}"
+    watching = say(snapshot.language, "watching {run} ({by}), ", run=snapshot.run, by=trained_by)
+    yield f"{watching}{progress(snapshot)}{say(snapshot.language, ': ')}{coverage_line(snapshot)}"
     yield from firing(snapshot)
     for caveat in caveats(snapshot):
         yield f"  {caveat}"
@@ -32,17 +35,24 @@ def firing(snapshot: RunSnapshot) -> Iterator[str]:
     for view in views(snapshot):
         found = view.finding
         if view.fires:
-            yield f"  {found.severity.value}: {found.rule} since step {found.first_step}: {found.summary}"
+            yield f"  {_since(found, snapshot.language)}: {found.summary}"
+
+
+def _since(found: Finding, language: str) -> str:
+    severity = say(language, found.severity.value)
+    words = "{severity}: {rule} since step {step}"
+    return say(language, words, severity=severity, rule=found.rule, step=found.first_step)
 
 
 def verdict(snapshot: RunSnapshot, *, lost: bool = False) -> Iterator[str]:
     """Lines about a run when the command exits because all runs have ended or are ``lost``."""
-    end = "is not found any more; its last step was" if lost else "ended at step"
-    yield f"{headline(snapshot)}: {snapshot.run} {end} {snapshot.step}"
+    words = "{run} is not found any more; its last step was {step}" if lost else "{run} ended at step {step}"
+    end = say(snapshot.language, words, run=snapshot.run, step=snapshot.step)
+    yield f"{headline(snapshot)}{say(snapshot.language, ': ')}{end}"
     for view in causes(views(snapshot)):
         found = view.finding
         still = "" if found.resolved_step is None else f", resolved at {found.resolved}"
-        yield f"  {found.severity.value}: {found.rule} since step {found.first_step}{still}: {found.summary}"
+        yield f"  {_since(found, snapshot.language)}{still}: {found.summary}"
 
 
 def show(*lines: str) -> None:

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+from difflib import get_close_matches
 
 from grpo_watch import __version__
 from grpo_watch.cli.commands import COMMANDS, GROUPS, TAKE_LAUNCH, overview
@@ -90,7 +91,9 @@ def _dispatch(arguments: list[str]) -> int:
             f"{first} was removed: list the run and rule under `mute:` in the settings and send the daemon a "
             "SIGHUP, or create a silence in Alertmanager"
         )
-    raise UsageError(f"no such command: {' '.join(arguments[:words])} (see grpo-watch --help)")
+    name = " ".join(arguments[:words])
+    near = get_close_matches(name, COMMANDS, 1)
+    raise UsageError(f"no such command: {name} ({f'did you mean {near[0]}?' if near else 'see grpo-watch --help'})")
 
 
 def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...]]:

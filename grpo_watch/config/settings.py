@@ -64,6 +64,7 @@ INSTEAD: Mapping[str, str] = MappingProxyType(
         "slack.url": _IN_FILE,
         "slack.webhook_url": _IN_FILE,
         "lark": "use `type: feishu`, whose robots take the same",
+        **dict.fromkeys(("wechat", "weixin"), "use `type: wecom`, a group robot of WeCom"),
         **dict.fromkeys(("discord", "email", "teams", "telegram"), _APPRISE),
     }
 )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -17,7 +17,7 @@ from rich.text import Text
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
-from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged
+from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged, verdict_words
 from grpo_watch.report.check_document import RunReport, worst_first
 from grpo_watch.report.view import (
     FindingView,
@@ -81,11 +81,12 @@ def render(reports: Sequence[RunReport], console: Console, *, verbose: bool = Fa
 def _table(reports: Sequence[RunReport]) -> Iterator[Text]:
     """Run, verdict, top finding, since: one line per run, worst first."""
     ranked = [_table_row(report.snapshot) for report in worst_first(reports)]
-    rows = [("run", "verdict", "top finding", "since"), *ranked]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        style = STYLES.get(row[1], "") if number else "dim"
+    say_so = partial(say, reports[0].snapshot.language)
+    rows = [(say_so("run"), say_so("verdict"), say_so("top finding"), say_so("since")), *ranked]
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    styles = ["dim", *(STYLES.get(report.snapshot.verdict.value, "") for report in worst_first(reports))]
+    for number, (row, style) in enumerate(zip(rows, styles, strict=True)):
+        cells = [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
         line = Text(cells[0] + "  ", style="dim" if not number else "bold").append(cells[1], style=style)
         line.append(f"  {cells[2]}  {cells[3]}", style="" if number else "dim")
         line.rstrip()
@@ -94,19 +95,22 @@ def _table(reports: Sequence[RunReport]) -> Iterator[Text]:
 
 def _table_row(snapshot: RunSnapshot) -> tuple[str, str, str, str]:
     first = top_view(snapshot)
-    rule, since = (first.finding.rule, f"step {first.finding.first_step}") if first else ("-", "-")
-    return visible(snapshot.run), snapshot.verdict.value.replace("-", " "), visible(rule), since
+    rule, since = "-", "-"
+    if first:
+        rule, since = first.finding.rule, say(snapshot.language, "step {step}", step=first.finding.first_step)
+    return visible(snapshot.run), verdict_words(snapshot), visible(rule), since
 
 
 def _totals(reports: Sequence[RunReport]) -> Text:
+    say_so = partial(say, reports[0].snapshot.language)
     counted = Counter(report.snapshot.verdict for report in reports)
-    line = Text(f"{len(reports)} runs: ", style="bold")
+    line = Text(say_so("{n} runs", n=len(reports)) + say_so(": "), style="bold")
     counts = [
-        Text(f"{counted[verdict]} {verdict.value.replace('-', ' ')}", style=STYLES.get(verdict.value, ""))
+        Text(f"{counted[verdict]} {say_so(verdict.value.replace('-', ' '))}", style=STYLES.get(verdict.value, ""))
         for verdict in WORST_FIRST
         if counted[verdict]
     ]
-    return line + Text(", ").join(counts)
+    return line + Text(say_so(", ")).join(counts)
 
 
 def _run(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
@@ -157,14 +161,16 @@ def _consequences(found: Sequence[FindingView], *, verbose: bool) -> Iterator[tu
         yield from ((_consequence(each.finding, language), 2) for each in found if each.finding.caused_by is not None)
         return
     for cause, findings in by_cause(found).items():
-        named = ", ".join(f"{visible(each.rule)} ({in_brief(each, language)})" for each in findings)
+        words = "{what} ({cost})"
+        each = (say(language, words, what=visible(one.rule), cost=in_brief(one, language)) for one in findings)
+        named = say(language, ", ").join(each)
         yield Text(say(language, "↳ explained by {cause}: {named}", cause=visible(cause), named=named), style="dim"), 2
 
 
 def _consequence(finding: Finding, language: str) -> Text:
-    line = Text("↳ ", style="dim")
-    severity = say(language, finding.severity.value)
-    line.append(visible(finding.rule)).append(f" ({severity}, {when(finding, language)})", style="dim")
+    line, words = Text("↳ ", style="dim"), "{what} ({cost})"
+    since = say(language, ", ").join((say(language, finding.severity.value), when(finding, language)))
+    line.append(visible(finding.rule)).append(say(language, words, what="", cost=since), style="dim")
     return line.append(say(language, " explained by {cause}", cause=visible(finding.caused_by or "")), style="dim")
 
 

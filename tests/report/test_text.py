@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 
+from rich.cells import cell_len
 from rich.console import Console
 
 from grpo_watch.engine.diagnosis import Waste
@@ -66,6 +67,21 @@ def test_several_runs_end_in_a_table_worst_first() -> None:
         ["longer", "name", "critical", "parameters-unchanged", "step", "60"],
         ["a", "healthy", "-", "-"],
     ]
+
+
+def test_the_table_is_in_the_readers_language_with_columns_below_each_other() -> None:
+    shown = StringIO()
+    reports = [a_report(run="a", verdict="healthy", language="zh"), a_report(*frozen(), run="b", language="zh")]
+    render(reports, Console(file=shown, width=200))
+    table = [cells_of(line) for line in shown.getvalue().splitlines()[-4:]]
+    assert [cells[0].split()[1] for cells in table[:3]] == ["结论", "严重", "正常"]
+    assert len({place for _, place in table[:3]}) == 1
+    assert table[3][0] == "2 个任务：1 严重，1 正常"
+
+
+def cells_of(line: str) -> tuple[str, int]:
+    """The line, and the column of the terminal where its second word begins."""
+    return line, cell_len(line[: line.index(line.split()[1])])
 
 
 def test_more_than_ten_runs_are_the_table_only() -> None:

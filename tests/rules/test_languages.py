@@ -307,3 +307,13 @@ def test_the_setting_decides_else_the_locale(environ: dict[str, str], language: 
 def test_another_language_is_refused() -> None:
     with pytest.raises(ConfigError, match="GRPO_WATCH_LANGUAGE"):
         load_settings(environ={"GRPO_WATCH_LANGUAGE": "fr"})
+
+
+def test_things_are_called_as_the_glossary_says() -> None:
+    glossary = (
+        Path("docs/glossary.md").read_text(encoding="utf-8").partition("## In Chinese")[2].partition("## Words")[0]
+    )
+    refused = {row.split("|")[3].strip() for row in glossary.splitlines() if row.count("|") == 4} - {"not", "---", ""}
+    assert refused >= {"优化器步", "与参考模型的 KL"}
+    pages = [packs_folder() / "languages" / "zh.yaml", Path("README.zh-CN.md"), *Path("docs/zh").glob("*.md")]
+    assert [word for page in pages for word in refused if word in page.read_text(encoding="utf-8")] == []
