@@ -169,7 +169,7 @@ class Launch:
     items joined by a space, as on a command line. ``Setting.origin`` is ``train.sh:14``, ``train.yaml:12:3`` or
     ``command line``. ``version`` is the framework's own, but TRL's for unsloth, axolotl and open-r1, whose batches TRL
     makes; ``version_origin`` says so. ``deepspeed`` is a DeepSpeed configuration with dotted names
-    (``zero_optimization.stage``; ``"auto"`` stays where the trainer gives no value). ``dataset_size``:
+    (``zero_optimization.stage``; ``"auto"`` is the trainer's value). ``dataset_size``:
     rows before any split ratio among the settings is applied. ``packages`` are versions of
     other packages (``deepspeed``). ``peft`` is None where the input leaves it open. ``unresolved`` has a line for all
     that could not be read and why; ``text`` says in a few words what was read.

@@ -175,11 +175,11 @@ def test_nemo_with_the_file_its_defaults_name() -> None:
     }
 
 
-def test_deepspeed_auto_comes_from_the_trainer() -> None:
+def test_deepspeed_auto_is_the_trainers_and_stays() -> None:
     found = launch("accelerate launch --config_file accelerate.yaml gone.py --per_device_train_batch_size 4")
     assert found.deepspeed["zero_optimization.stage"] == Setting(3, "ds.json")
     assert found.deepspeed["zero_optimization.offload_optimizer.device"].value == "cpu"
-    assert found.deepspeed["train_micro_batch_size_per_gpu"] == Setting(4, "ds.json:3: auto, from command line")
+    assert found.deepspeed["train_micro_batch_size_per_gpu"] == Setting("auto", "ds.json:3")
     assert found.deepspeed["gradient_accumulation_steps"].value == "auto"
 
 

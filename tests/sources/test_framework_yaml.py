@@ -45,6 +45,12 @@ def test_nemo_rls_configuration_says_that_there_is_no_reference() -> None:
     }
 
 
+def test_numbers_that_yaml_takes_for_texts() -> None:
+    """YAML 1.1 wants a dot in ``1e-6``; trainers read a number."""
+    assert values(NEMO.replace("5.0e-06", "5e-6"))["learning_rate"] == 5e-06
+    assert values(AXOLOTL.replace("0.001", "1e-3"))["beta"] == 0.001
+
+
 def test_axolotls_yaml_and_nothing_secret_of_it() -> None:
     assert framework_yaml(AXOLOTL, "grpo.yaml").framework == "axolotl"
     assert values(AXOLOTL) == {

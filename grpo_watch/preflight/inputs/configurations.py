@@ -117,15 +117,6 @@ def resolve_references(draft: LaunchDraft) -> None:
         draft.note(f"{unread[0]}, which refers to something that is not read{more}")
 
 
-FROM_TRAINER = {
-    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "gradient_clipping": "max_grad_norm",
-    "optimizer.params.lr": "learning_rate",
-}
-"""What ``"auto"`` in a DeepSpeed file is taken from."""
-
-
 def read_document(path: Path, draft: LaunchDraft) -> None:
     """Read one configuration file of any kind into the draft.
 
@@ -252,14 +243,6 @@ def put_accelerate(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
             read_beside(str(leaf.value), leaf.origin, "DeepSpeed", draft)
         elif key in ACCELERATE and str(leaf.value) != "none":
             draft.deepspeed[ACCELERATE[key]] = Setting(_text(leaf), leaf.origin)
-
-
-def resolve_auto(draft: LaunchDraft) -> None:
-    """Replace ``"auto"`` of a DeepSpeed file by the trainer's own value."""
-    for name, source in FROM_TRAINER.items():
-        own, given = draft.deepspeed.get(name), draft.settings.get(source)
-        if own is not None and own.value == "auto" and given is not None:
-            draft.deepspeed[name] = Setting(given.value, f"{own.origin}: auto, from {given.origin}")
 
 
 def _text(leaf: Leaf) -> Scalar:

@@ -14,7 +14,7 @@ from grpo_watch.credentials import masked
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import Launch, launch_facts
-from grpo_watch.preflight.inputs.configurations import read_document, resolve_auto, resolve_references
+from grpo_watch.preflight.inputs.configurations import read_document, resolve_references
 from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, read_text
 from grpo_watch.preflight.inputs.framework_version import find_version, runs_here
 from grpo_watch.preflight.inputs.program import INLINE, SHELLS, Program, recognise
@@ -120,7 +120,6 @@ def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
     if draft.recorded:
         _drop_derived(draft)
     _refuse_other_methods(draft)
-    resolve_auto(draft)
     find_version(draft)
     if draft.framework is None and {"num_generations", "per_device_train_batch_size"} & draft.settings.keys():
         draft.framework = "trl"

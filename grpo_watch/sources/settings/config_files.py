@@ -17,7 +17,7 @@ from grpo_watch.engine.records import RunConfig, Scalar, Setting
 from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
 from grpo_watch.frameworks.setting_names import canonical_settings, flatten, framework_of_settings, kept_own
-from grpo_watch.sources.settings.documents import json_object, plain_yaml
+from grpo_watch.sources.settings.documents import json_object, plain_yaml, typed
 
 PINNED = re.compile(r"^([A-Za-z][\w.-]{0,60})==(\d[\w.+!-]{0,40})[ \t]*$", re.MULTILINE)
 MAX_TEXT = 300
@@ -44,9 +44,7 @@ ELSEWHERE = frozenset({"adapter", "adapter_init", "adapter_continued", "deepspee
 ACCELERATE = {
     "zero_stage": "zero_optimization.stage",
     "offload_optimizer_device": "zero_optimization.offload_optimizer.device",
-    "offload_param_device": "zero_optimization.offload_param.device",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "gradient_clipping": "gradient_clipping",
 }
 """accelerate's names in its ``deepspeed_config`` block, and DeepSpeed's own."""
 
@@ -284,7 +282,9 @@ def _own(raw: Mapping[str, object], origin: str) -> ConfigFile:
 def of_framework(raw: Mapping[str, object], origin: str) -> ConfigFile | None:
     """Settings of a framework whose data file knows the keys; None where none does.
 
-    Which framework it is, only keys of its own say: ``learning_rate`` or ``num_epochs`` are anybody's.
+    Which framework it is, only keys of its own say: ``learning_rate`` or ``num_epochs`` are anybody's. Numbers that
+    YAML takes for texts (``1e-6``) become such; quotes of a command line come off.
     """
-    best = framework_of_settings({key for key, _ in flatten(raw)})
-    return None if best is None else ConfigFile(canonical_settings(raw, best, origin), best)
+    given = {key: typed(value.strip("'\"")) if isinstance(value, str) else value for key, value in flatten(raw)}
+    best = framework_of_settings(given.keys())
+    return None if best is None else ConfigFile(canonical_settings(given, best, origin), best)

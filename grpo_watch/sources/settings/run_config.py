@@ -21,7 +21,6 @@ from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.frameworks.setting_names import flatten
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings import config_files
@@ -36,7 +35,7 @@ from grpo_watch.sources.settings.config_files import (
 from grpo_watch.sources.settings.documents import RefusedYamlError, plain_yaml, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from grpo_watch.engine.records import Item
 
@@ -103,7 +102,8 @@ def composed(text: str, origin: str) -> ConfigFile:
         ValueError: no YAML, or YAML with aliases.
     """
     raw = plain_yaml(text)
-    return _read(flatten(raw), origin) if isinstance(raw, Mapping) else ConfigFile()
+    found = of_framework(raw, origin) if isinstance(raw, Mapping) else None
+    return found or ConfigFile()
 
 
 def overrides(text: str, origin: str) -> ConfigFile:
@@ -114,16 +114,7 @@ def overrides(text: str, origin: str) -> ConfigFile:
     """
     raw = plain_yaml(text)
     given = [entry.partition("=") for entry in raw if isinstance(entry, str)] if isinstance(raw, list) else []
-    return _read(((key.lstrip("+"), value) for key, sign, value in given if sign), origin)
-
-
-def _read(leaves: Iterable[tuple[str, object]], origin: str) -> ConfigFile:
-    return of_framework({key: _value(value) for key, value in leaves}, origin) or ConfigFile()
-
-
-def _value(value: object) -> object:
-    """Numbers that YAML takes for texts (``1e-6``) become such; quotes of the command line come off."""
-    return typed(value.strip("'\"")) if isinstance(value, str) else value
+    return of_framework({key.lstrip("+"): value for key, sign, value in given if sign}, origin) or ConfigFile()
 
 
 def _folders(folder: Path) -> list[Path]:
