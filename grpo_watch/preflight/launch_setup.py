@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
 from grpo_watch.frameworks.setting_names import canonical_settings, flatten
-from grpo_watch.sources.settings.config_files import arguments
+from grpo_watch.sources.settings.config_files import trainer_arguments
 from grpo_watch.sources.settings.documents import plain_yaml
 
 DEFAULT = "default"
@@ -36,7 +35,7 @@ def setup_of(launch: Launch) -> Setup:
     values = dict(_leaves(own))
     text = launch.text or "launch"
     if facts.on_trainer:
-        known = dict(arguments(json.dumps(values), text).settings)
+        known = dict(trainer_arguments(values, text).settings)
     else:
         known = canonical_settings(values, launch.framework or "", text)
     found = {name: Setting(setting.value, _origin(name, setting, own)) for name, setting in known.items()}

@@ -29,7 +29,7 @@ from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.rows.fields import scores_alone, step_before
 from grpo_watch.sources.rows.own_lines import begins_own_row
 from grpo_watch.sources.rows.own_rows import OwnRows
-from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, arguments
+from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, trainer_arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
 
 WIPE = 16
@@ -161,8 +161,8 @@ class ConsoleParser(ConsoleRows):
 
     def _argued(self, data: bytes) -> bool:
         self._save()
-        own, text = self._arguments.feed(data)
-        if text is not None and (found := arguments(text, PRINTED)).settings:
+        own, given = self._arguments.feed(data)
+        if given is not None and (found := trainer_arguments(given, PRINTED)).settings:
             config = RunConfig(found.framework, found.version, found.settings, self.name, self.segment, FROM_ARGUMENTS)
             self._out.append(config)
         return own

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_watch.advisories.entries import packages
@@ -60,22 +58,22 @@ FROM_USER, FROM_ARGUMENTS, FROM_LAUNCH, FROM_CHECKPOINT = 0, 1, 2, 3
 """Precedence: lower wins where two files give the same setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
-    """The settings in one file, and the framework and its version where the file names them."""
-
-    settings: Mapping[str, Setting] = field(default_factory=dict)
-    framework: str | None = None
-    version: str | None = None
+def settings_alone(settings: Mapping[str, Setting]) -> RunConfig:
+    """Settings that don't say whose they are."""
+    return RunConfig(None, None, settings)
 
 
-def arguments(text: str, origin: str) -> ConfigFile:
+def arguments(text: str, origin: str) -> RunConfig:
     """Arguments of a transformers trainer; ms-swift's ``args.json`` has 475 (3.12.6) to 496 (4.6.0), few matter.
 
     ``steps_per_generation`` and ``generation_batch_size`` are null unless given; what they became stands only in the
     repr of the trainer's configuration under ``training_args``, which is searched, never executed.
     """
-    raw = json_object(text)
+    return trainer_arguments(json_object(text), origin)
+
+
+def trainer_arguments(raw: Mapping[str, Any], origin: str) -> RunConfig:
+    """The same of arguments that are decoded already."""
     found: dict[str, Setting] = {}
     for name in SETTINGS:
         _put(found, name, raw.get(name) if name not in ELSEWHERE else None, origin)
@@ -95,8 +93,8 @@ def arguments(text: str, origin: str) -> ConfigFile:
     found.update(kept_own(dict(flatten(raw)), origin))
     whose = next((table for table in bases_last() if table.traces.arguments.fits(raw)), None)
     if whose is None:
-        return ConfigFile(found)
-    return ConfigFile(found, whose.name, _text(raw.get(whose.traces.arguments.version)))
+        return settings_alone(found)
+    return RunConfig(whose.name, _text(raw.get(whose.traces.arguments.version)), found)
 
 
 def _put_adapter(found: dict[str, Setting], raw: Mapping[str, Any], origin: str) -> None:
@@ -140,9 +138,9 @@ def _put_product(found: dict[str, Setting]) -> None:
         found["generation_batch_size"] = Setting(product, f"derived: {' x '.join(factors)}")
 
 
-def deepspeed(text: str, origin: str) -> ConfigFile:
+def deepspeed(text: str, origin: str) -> RunConfig:
     """A DeepSpeed configuration: ZeRO stage, offload, accumulation (``"auto"`` says nothing)."""
-    return ConfigFile(_deepspeed(json_object(text), origin))
+    return settings_alone(_deepspeed(json_object(text), origin))
 
 
 def _deepspeed(raw: Mapping[str, Any], origin: str) -> dict[str, Setting]:
@@ -152,12 +150,12 @@ def _deepspeed(raw: Mapping[str, Any], origin: str) -> dict[str, Setting]:
     return found
 
 
-def accelerate(text: str, origin: str) -> ConfigFile:
+def accelerate(text: str, origin: str) -> RunConfig:
     """An accelerate configuration: number of processes and its DeepSpeed part."""
     given, found = dict(flatten(_yaml_object(text))), dict[str, Setting]()
     _put(found, "world_size", given.get("num_processes"), origin)
     own = {key: given.get(f"deepspeed_config.{name}") for name, key in ACCELERATE.items()}
-    return ConfigFile(found | _deepspeed(own, origin))
+    return settings_alone(found | _deepspeed(own, origin))
 
 
 def _yaml_object(text: str) -> Mapping[str, Any]:
@@ -165,50 +163,53 @@ def _yaml_object(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def model_card(text: str, origin: str) -> ConfigFile:
+def model_card(text: str, origin: str) -> RunConfig:
     """The README.md that a trainer writes at every save; its list of versions is the best source of its own."""
     del origin
     for table in bases_last():
         version = table.traces.card_version
         if version is not None and (match := version.search(text)) is not None:
-            return ConfigFile({}, table.name, match[1])
-    return ConfigFile()
+            return RunConfig(table.name, match[1], {})
+    return settings_alone({})
 
 
-def requirements(text: str, origin: str) -> ConfigFile:
+def requirements(text: str, origin: str) -> RunConfig:
     """Versions of packages that advisories name, from wandb's ``requirements.txt``: what ``pip freeze`` prints."""
     found = ((match[1].lower().replace("_", "-"), match[2]) for match in PINNED.finditer(text))
-    return ConfigFile(
+    return settings_alone(
         {f"{VERSION_OF}{name}": Setting(version, origin) for name, version in found if name in packages()}
     )
 
 
-def adapter(text: str, origin: str) -> ConfigFile:
+def adapter(text: str, origin: str) -> RunConfig:
     """PEFT's ``adapter_config.json``."""
-    raw = json_object(text)
+    return settings_alone(_peft(json_object(text), origin))
+
+
+def _peft(raw: Mapping[str, Any], origin: str) -> dict[str, Setting]:
     found = {"adapter": Setting(True, origin)}
     _put(found, "peft_type", raw.get("peft_type"), origin)
     _put(found, "model", raw.get("base_model_name_or_path"), origin)
     found["adapter_init"] = Setting(_initialisation(raw.get("init_lora_weights")), origin)
-    return ConfigFile(found)
+    return found
 
 
-def model_config(text: str, origin: str) -> ConfigFile:
+def model_config(text: str, origin: str) -> RunConfig:
     """The ``config.json`` of a saved model: its data type (``torch_dtype`` before transformers 4.56)."""
     raw = json_object(text)
     found: dict[str, Setting] = {}
     _put(found, "dtype", raw.get("dtype") or raw.get("torch_dtype"), origin)
-    return ConfigFile(found)
+    return settings_alone(found)
 
 
-def trainer_state(text: str, origin: str) -> ConfigFile:
+def trainer_state(text: str, origin: str) -> RunConfig:
     """The end of a ``trainer_state.json`` (its keys are sorted: what is wanted follows the long ``log_history``)."""
     found: dict[str, Setting] = {}
     names = {"train_batch_size": "per_device_train_batch_size"}
     pattern = r'^  "(max_steps|logging_steps|save_steps|num_train_epochs|train_batch_size)": ([\d.e+-]{1,20}),?$'
     for key, value in re.findall(pattern, text, re.MULTILINE):
-        _put(found, names.get(key, key), json.loads(value), origin)
-    return ConfigFile(found)
+        _put(found, names.get(key, key), typed(value), origin)
+    return settings_alone(found)
 
 
 def _put(found: dict[str, Setting], name: str, value: object, origin: str) -> None:
@@ -249,16 +250,10 @@ def logged_config(raw: Mapping[str, object], origin: str, channel: str, segment:
         channel: the source's name.
         segment: the source's segment.
     """
-    found = _transformers(raw, origin) if raw.keys() >= OF_TRANSFORMERS else _own(raw, origin)
+    own = None if raw.keys() >= OF_TRANSFORMERS else of_framework(raw, origin)
+    found = own or trainer_arguments(raw, origin)  # or settings by their canonical names alone
     settings = {**found.settings, **_adapter(raw.get("peft_config"), f"{origin}: peft_config")}
     return RunConfig(found.framework, found.version, settings, channel, segment, FROM_ARGUMENTS) if settings else None
-
-
-def _transformers(raw: Mapping[str, object], origin: str) -> ConfigFile:
-    try:
-        return arguments(json.dumps(raw), origin)
-    except (TypeError, ValueError, RecursionError):
-        return ConfigFile()
 
 
 def _adapter(peft: object, origin: str) -> Mapping[str, Setting]:
@@ -266,20 +261,10 @@ def _adapter(peft: object, origin: str) -> Mapping[str, Setting]:
     if not isinstance(peft, Mapping):
         return {}
     inner = next((each for each in (*peft.values(), peft) if isinstance(each, Mapping) and "peft_type" in each), None)
-    try:
-        read = adapter(json.dumps(inner, default=str), origin).settings
-    except (ValueError, RecursionError):
-        return {}
-    return {name: setting for name, setting in read.items() if name != "model"}
+    return {} if inner is None else {name: each for name, each in _peft(inner, origin).items() if name != "model"}
 
 
-def _own(raw: Mapping[str, object], origin: str) -> ConfigFile:
-    """The configuration of a framework without transformers' arguments, or settings by their canonical names alone."""
-    found = of_framework(raw, origin)
-    return _transformers(raw, origin) if found is None else found
-
-
-def of_framework(raw: Mapping[str, object], origin: str) -> ConfigFile | None:
+def of_framework(raw: Mapping[str, object], origin: str) -> RunConfig | None:
     """Settings of a framework whose data file knows the keys; None where none does.
 
     Which framework it is, only keys of its own say: ``learning_rate`` or ``num_epochs`` are anybody's. Numbers that
@@ -287,4 +272,4 @@ def of_framework(raw: Mapping[str, object], origin: str) -> ConfigFile | None:
     """
     given = {key: typed(value.strip("'\"")) if isinstance(value, str) else value for key, value in flatten(raw)}
     best = framework_of_settings(given.keys())
-    return None if best is None else ConfigFile(canonical_settings(given, best, origin), best)
+    return None if best is None else RunConfig(best, None, canonical_settings(given, best, origin))

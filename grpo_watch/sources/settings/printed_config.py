@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -199,7 +198,7 @@ def _balance(text: str) -> int:
 
 
 class PrintedArguments:
-    """Turns ``GRPOConfig(``, one ``key=value,`` per line and ``)`` into a JSON text.
+    """Turns ``GRPOConfig(``, one ``key=value,`` per line and ``)`` into a mapping.
 
     Collects the lines from the opening to the closing bracket; a line that is neither ends it without a result.
     """
@@ -216,14 +215,14 @@ class PrintedArguments:
         """Whether arguments begin behind this line."""
         return line.endswith(b"(") and ARGUMENTS_BEGIN.search(line) is not None
 
-    def feed(self, line: bytes) -> tuple[bool, str | None]:
-        """Whether the line is a part of it, and all arguments as JSON once they are complete."""
+    def feed(self, line: bytes) -> tuple[bool, dict[str, object] | None]:
+        """Whether the line is a part of it, and all arguments once they are complete."""
         if self._found is None:
             self._found = {}
             return True, None
         if line.strip() == ARGUMENTS_END:
             found, self._found = self._found, None
-            return True, json.dumps(found)
+            return True, found
         argument = ARGUMENT.fullmatch(line.decode("utf-8", "replace").strip())
         if argument is None or len(self._found) >= MOST_ARGUMENTS:
             self._found = None

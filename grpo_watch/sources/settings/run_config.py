@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
@@ -29,8 +29,8 @@ from grpo_watch.sources.settings.config_files import (
     FROM_CHECKPOINT,
     FROM_LAUNCH,
     FROM_USER,
-    ConfigFile,
     of_framework,
+    settings_alone,
 )
 from grpo_watch.sources.settings.documents import RefusedYamlError, plain_yaml, typed
 
@@ -51,7 +51,7 @@ MOST = 64
 """Folders of dates and times that are listed."""
 
 
-def framework_yaml(text: str, origin: str) -> ConfigFile:
+def framework_yaml(text: str, origin: str) -> RunConfig:
     """The settings of a framework whose data file knows the keys, and a recipe's weights; no other YAML is used.
 
     A recipe (two of the arguments that a framework's recipes give) may lie next to a run that was made with another
@@ -67,16 +67,16 @@ def framework_yaml(text: str, origin: str) -> ConfigFile:
     except RefusedYamlError:
         raise
     except ValueError:
-        return ConfigFile()
+        return settings_alone({})
     if not isinstance(raw, dict):
-        return ConfigFile()
+        return settings_alone({})
     if (found := of_framework(raw, origin)) is not None:
         return found
     recipe = any(len(raw.keys() & table.traces.recipe) > 1 for table in frameworks().values())
     weights = spelled(raw.get("reward_weights")) if recipe else None
     if weights is None:
-        return ConfigFile()
-    return ConfigFile({"reward_weights": Setting(weights, f"{origin}: reward_weights")})
+        return settings_alone({})
+    return settings_alone({"reward_weights": Setting(weights, f"{origin}: reward_weights")})
 
 
 def hydra_folder(folder: Path) -> Path | None:
@@ -95,7 +95,7 @@ def hydra_folder(folder: Path) -> Path | None:
     return found[0] if len(found) == 1 else None
 
 
-def composed(text: str, origin: str) -> ConfigFile:
+def composed(text: str, origin: str) -> RunConfig:
     """The composed configuration; what refers to another key (``${…}``) is not resolved and gives nothing.
 
     Raises:
@@ -103,10 +103,10 @@ def composed(text: str, origin: str) -> ConfigFile:
     """
     raw = plain_yaml(text)
     found = of_framework(raw, origin) if isinstance(raw, Mapping) else None
-    return found or ConfigFile()
+    return found or settings_alone({})
 
 
-def overrides(text: str, origin: str) -> ConfigFile:
+def overrides(text: str, origin: str) -> RunConfig:
     """The list of what was given on the command line: ``key=value``, ``+key=value``, ``++key=value``.
 
     Raises:
@@ -114,7 +114,7 @@ def overrides(text: str, origin: str) -> ConfigFile:
     """
     raw = plain_yaml(text)
     given = [entry.partition("=") for entry in raw if isinstance(entry, str)] if isinstance(raw, list) else []
-    return of_framework({key.lstrip("+"): value for key, sign, value in given if sign}, origin) or ConfigFile()
+    return of_framework({key.lstrip("+"): value for key, sign, value in given if sign}, origin) or settings_alone({})
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -130,7 +130,7 @@ class _Kind:
     """One kind of file: names, in which folder it lies, how it is read. ``tail``: only its last bytes matter."""
 
     patterns: tuple[str, ...]
-    read: Callable[[str, str], ConfigFile]
+    read: Callable[[str, str], RunConfig]
     precedence: int
     below: str = ""
     limit: int = MAX_BYTES
@@ -289,7 +289,7 @@ class RunConfigSource(ChannelSource):
             if kind.read is config_files.arguments:
                 self.stats.skip(Skip.BAD_VALUE, f"{path}: none of its keys is a setting that is known")
             return None
-        return RunConfig(found.framework, found.version, found.settings, self.name, self.segment, kind.precedence)
+        return replace(found, channel=self.name, segment=self.segment, precedence=kind.precedence)
 
     def _origin(self, kind: _Kind, path: Path) -> str:
         return f"checkpoint-*/{path.name}" if kind.below == CHECKPOINT else path.relative_to(self._path).as_posix()
