@@ -288,9 +288,8 @@ _DECLARED = (
     _command(
         "rules list",
         "rules",
-        "Show the rules in effect. Severity, required data and origin; with PATH, which ones are blind.",
-        "rules list my-run",
-        value("paths", "PATH...", "Runs to list blind rules for.", nargs="*"),
+        "Show the rules in effect. Severity, required data and origin.",
+        "rules list",
         FORMAT,
         RULES,
         CONFIG,

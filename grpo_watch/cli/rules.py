@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING, Any
 from grpo_watch.catalogue import GROUP, catalogue, third_party
 from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.document import nearest
-from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.expression import compile_expression
-from grpo_watch.engine.records import Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import RuleError, UsageError
 from grpo_watch.frameworks.framework_tables import frameworks, produced_by
 from grpo_watch.report.check_document import episode, evidence
-from grpo_watch.report.view import software
 from grpo_watch.rules.lint import lint
 from grpo_watch.rules.packs import entries_of, load_rules, packs_folder
 from grpo_watch.rules.rule_tests import problem, read_tests
@@ -41,12 +37,12 @@ def list_command(given: Namespace) -> int:
     """Print every rule, disabled ones included; returns 0.
 
     Raises:
-        UsageError: a path is missing, or the settings or a rule file can't be used.
+        ConfigError: the settings can't be used.
+        RuleError: a rule file can't be used.
     """
     chosen = load_settings({"rules": given.rules}, config=given.config).settings
     detectors = catalogue()
-    loaded = load_rules(chosen.rules, language=chosen.language, detectors=detectors)
-    document = _as_json(loaded, detectors, _snapshots(given.paths, loaded, chosen) if given.paths else [])
+    document = _as_json(load_rules(chosen.rules, language=chosen.language, detectors=detectors), detectors)
     _write(document, _as_text(document), given.format)
     return 0
 
@@ -56,15 +52,6 @@ def _write(document: Mapping[str, Any], lines: Iterator[str], output_format: str
         print_json(document)
     else:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
-
-
-def _snapshots(paths: list[str], rules: Sequence[Rule], settings: Settings) -> list[RunSnapshot]:
-    from grpo_watch.cli.check import check_runs, find_runs  # noqa: PLC0415  half of the start-up, for named runs only
-
-    found = find_runs(paths, settings)[0]
-    if not found:
-        raise UsageError(f"{', '.join(paths)}: no run found")
-    return [report.snapshot for report in check_runs(found, rules, {}, Tick(time.time(), live=False), settings)]
 
 
 def needs_of(rule: Rule, detectors: Mapping[str, type[Detector]]) -> tuple[tuple[str, ...], ...]:
@@ -84,9 +71,7 @@ def origin_of(rule: Rule) -> str:
     return f"{place} (detector of {foreign})" if foreign else place
 
 
-def _as_json(
-    rules: Sequence[Rule], detectors: Mapping[str, type[Detector]], snapshots: Sequence[RunSnapshot]
-) -> dict[str, Any]:
+def _as_json(rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> dict[str, Any]:
     return {
         "schema": LIST_SCHEMA,
         "rules": [
@@ -99,17 +84,6 @@ def _as_json(
                 "overrides": [dict(override.match) for override in rule.overrides],
             }
             for rule in rules
-        ],
-        "runs": [
-            {
-                "run": snapshot.run,
-                "framework": snapshot.framework,
-                "rules": [
-                    {"rule": view.rule, "status": view.status.value, "reason": view.reason or None}
-                    for view in snapshot.rules
-                ],
-            }
-            for snapshot in snapshots
         ],
         "problems": list(third_party(GROUP).problems),
     }
@@ -126,13 +100,6 @@ def _as_text(document: Mapping[str, Any]) -> Iterator[str]:
         for rule in document["rules"]
     ]
     yield from table(("rule", "severity", "origin", "needs"), [(a, b, d, c) for a, b, c, d in rows])
-    for run in document["runs"]:
-        yield ""
-        yield f"{run['run']} ({software(run['framework'])})"
-        yield from table(
-            ("  rule", "status", "why"),
-            [(f"  {rule['rule']}", rule["status"], rule["reason"] or "") for rule in run["rules"]],
-        )
     for line in document["problems"]:
         yield f"problem: {line}"
 

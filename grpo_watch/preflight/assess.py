@@ -9,15 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.frameworks.launch_batch import (
-    BATCH_SETTINGS,
-    COUNTING,
-    EVALUATION,
-    lacking,
-    rules_of,
-    uncounted,
-    unevaluated,
-)
+from grpo_watch.frameworks.launch_batch import lacking, rules_of, uncounted, unevaluated
 from grpo_watch.frameworks.launch_rules import Prediction
 from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
 from grpo_watch.preflight.checks import batch, evidence, learning
@@ -56,11 +48,6 @@ __all__ = ["Assessment", "LaunchProblem", "Prediction", "Suggestion", "assess"]
 
 ORDER = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
-SHORTEST_NAME = 4
-"""Shorter names begin too many others."""
-NAME_LIKENESS = 0.93
-"""Likeness from which on a name is taken for a slip: one letter of fourteen; top_k and top_p are 0.8 alike."""
-
 
 def assess(launch: Launch) -> Assessment:
     """Judge a launch without running anything."""
@@ -82,7 +69,7 @@ def assess(launch: Launch) -> Assessment:
         prediction=predict(settings),
         missing=tuple(_missing(settings)),
         version_origin=launch.version_origin,
-        unresolved=(*launch.unresolved, *settings.facts.newer_than_known(launch.version), *misspelt(settings)),
+        unresolved=(*launch.unresolved, *settings.facts.newer_than_known(launch.version)),
         tried=tried_in_vain(settings, suggestions),
     )
 
@@ -100,26 +87,3 @@ def _missing(settings: LaunchSettings) -> Iterator[str]:
         yield from rules_of(settings).lacking(settings)
     if settings.dataset_size is None and (settings.whole(settings.name_of("max_steps") or "max_steps") or 0) <= 0:
         yield "the number of training rows is not known (--dataset-size)"
-
-
-def misspelt(settings: LaunchSettings) -> Iterator[str]:
-    """A line for each such setting; trainers of the Hugging Face family refuse or complete them, others ignore them."""
-    if not settings.facts.on_trainer:
-        return
-    known = {*settings.facts.defaults, *BATCH_SETTINGS, *COUNTING, *EVALUATION}
-    own = {settings.own_name(name) for name in known}
-    for name, given in settings.launch.settings.items():
-        if name in known or name in own or len(name) < SHORTEST_NAME or "." in name:
-            continue
-        meant = _meant(name, known)
-        if meant:
-            yield f"{given.origin}: {name} is not known and not counted: is {meant} meant?"
-
-
-def _meant(name: str, known: set[str]) -> str:
-    completed = [each for each in known if each.startswith(name)]
-    if len(completed) == 1:
-        return completed[0]
-    from difflib import get_close_matches  # noqa: PLC0415  few launches have an unknown setting
-
-    return next(iter(get_close_matches(name, known, n=1, cutoff=NAME_LIKENESS)), "")

@@ -38,69 +38,53 @@ def lint(
     Raises:
         RuleError: a shipped rule can't be used.
     """
-    known = catalogue()
-    rules = {rule.name: rule for rule in load_rules(detectors=known)}
+    detectors = catalogue()
+    rules = {rule.name: rule for rule in load_rules(detectors=detectors)}
     problems: list[RuleError] = []
     for file in files:
-        linter = _Linter(rules, known, produced, frameworks)
-        problems += linter.problems_in(file)
-        rules = rules | linter.rules
-    return problems
-
-
-class _Linter:
-    """Reads one file, entry by entry."""
-
-    def __init__(
-        self,
-        rules: Mapping[str, Rule],
-        known: Mapping[str, type[Detector]],
-        produced: frozenset[str] | None,
-        frameworks: Sequence[str],
-    ) -> None:
-        self.rules, self.known, self.produced, self.frameworks = dict(rules), known, produced, frameworks
-
-    def problems_in(self, file: Path) -> Iterator[RuleError]:
         try:
             document = read_document(file, RuleError)
             values = rules_in(document)
         except RuleError as problem:
-            yield problem
-            return
+            problems.append(problem)
+            continue
         names: dict[object, int | None] = {}
         for index, value in enumerate(values):
             try:
                 written = read_entry(value, document, ("rules", index), names)
-                rule = apply_entry(written, self.rules, self.known)
+                rule = apply_entry(written, rules, detectors)
             except RuleError as problem:
-                yield problem
+                problems.append(problem)
                 continue
-            self.rules[rule.name] = rule
-            yield from self._sense(rule, written)
+            rules[rule.name] = rule
+            problems += _unknown_frameworks(written, frameworks)
+            lacking = [] if produced is None else _lacking(rule, detectors, produced)
+            if lacking:
+                place, what = written.place("name"), f"not logged: {', '.join(lacking)}"
+                problems.append(RuleError(f"{rule.name} can never be evaluated there", place, what))
+    return problems
 
-    def _sense(self, rule: Rule, written: WrittenRule) -> Iterator[RuleError]:
-        """Problems of a rule that loads: it matches no framework, or can never be evaluated under the given one."""
-        pattern = written.entry.match.framework if written.entry.match else None
-        if pattern is not None and self.frameworks and not fnmatch.filter(self.frameworks, pattern):
-            fix = nearest(pattern, self.frameworks) or f"known frameworks: {', '.join(self.frameworks)}"
-            yield RuleError(f"no framework matches {pattern!r}", written.place("match", "framework"), fix)
-        for name in written.entry.hints:
-            if self.frameworks and name not in self.frameworks:
-                fix = nearest(name, self.frameworks) or f"known frameworks: {', '.join(self.frameworks)}"
-                yield RuleError(f"unknown framework {name!r}", written.place("hints", name), fix)
-        lacking = self._lacking(rule)
-        if lacking:
+
+def _unknown_frameworks(written: WrittenRule, frameworks: Sequence[str]) -> Iterator[RuleError]:
+    """Problems of a rule that loads and is for no framework that is known."""
+    known = f"known frameworks: {', '.join(frameworks)}"
+    pattern = written.entry.match.framework if written.entry.match else None
+    if pattern is not None and frameworks and not fnmatch.filter(frameworks, pattern):
+        fix = nearest(pattern, frameworks) or known
+        yield RuleError(f"no framework matches {pattern!r}", written.place("match", "framework"), fix)
+    for name in written.entry.hints:
+        if frameworks and name not in frameworks:
             yield RuleError(
-                f"{rule.name} can never be evaluated there", written.place("name"), f"not logged: {', '.join(lacking)}"
+                f"unknown framework {name!r}", written.place("hints", name), nearest(name, frameworks) or known
             )
 
-    def _lacking(self, rule: Rule) -> list[str]:
-        """The metrics of the nearest alternative that the framework does not give; none where one can be had."""
-        if self.produced is None:
-            return []
-        needs = self.known[rule.detector].needs if rule.detector else (compile_expression(rule.when or "").names,)
-        lacking = [[need for need in alternative if not self._has(need)] for alternative in needs]
-        return min(lacking, key=len, default=[])
 
-    def _has(self, need: str) -> bool:
-        return need in ANYWHERE or need.startswith("raw:") or split_label(need)[0] in (self.produced or ())
+def _lacking(rule: Rule, detectors: Mapping[str, type[Detector]], produced: frozenset[str]) -> list[str]:
+    """The metrics of the nearest alternative that the framework does not give; none where one can be had."""
+    needs = detectors[rule.detector].needs if rule.detector else (compile_expression(rule.when or "").names,)
+    had = ANYWHERE | produced
+    lacking = [
+        [need for need in alternative if not need.startswith("raw:") and {need, split_label(need)[0]}.isdisjoint(had)]
+        for alternative in needs
+    ]
+    return min(lacking, key=len, default=[])

@@ -190,7 +190,6 @@ def test_a_python_file_with_its_own_flags() -> None:
     [
         ("cfg = GRPOConfig(beta=2 ** 3)", {"beta": None}, None),
         ("B = 4\nB = 8\ncfg = GRPOConfig(num_generations=B)", {"num_generations": None}, None),
-        ("S = {'G': 8}\ncfg = GRPOConfig(num_generations=S['G'])", {"num_generations": 8}, None),
         (
             "S = {'num_generations': 8}\ncfg = GRPOConfig(**S, beta=-1.5e-3)",
             {"num_generations": 8, "beta": -0.0015},

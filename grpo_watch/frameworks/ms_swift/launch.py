@@ -46,11 +46,8 @@ def _generation(settings: LaunchSettings) -> tuple[int, int]:
 
 def _copies(settings: LaunchSettings) -> int | None:
     """Copies of the model that share the batch; None where the number of processes is unknown."""
-    split = 1
-    for name in SPLIT:
-        split *= settings.product(name)
     world = settings.world_size
-    return None if world is None else world // split
+    return None if world is None else world // settings.product(*SPLIT)
 
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:

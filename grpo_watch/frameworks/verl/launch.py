@@ -63,9 +63,7 @@ def _copies(settings: LaunchSettings, count: int) -> int | None:
     """Copies of the actor that share a mini-batch; None where that is not known, or no whole number."""
     kind, split = strategy(settings), settings.product(ULYSSES)
     if kind == "megatron":
-        split = 1
-        for name in SPLIT:
-            split *= settings.product(name)
+        split = settings.product(*SPLIT)
     elif kind not in FULLY_SHARDED:
         return None
     return None if count % split else count // split
@@ -138,13 +136,14 @@ def _over_devices(settings: LaunchSettings, completions: int, count: int) -> Ite
     """The rollout batch has to spread over the devices, or over Megatron's copies in whole micro-batches."""
     least = count
     if strategy(settings) == "megatron":
-        tensor, pipeline, context = (settings.whole(name) or 1 for name in SPLIT)
-        if count % (tensor * pipeline * context):
+        tensor, pipeline, context = (settings.product(name) for name in SPLIT)
+        split = tensor * pipeline * context
+        if count % split:
             text = f"n_gpus ({count}) must be divisible by model_parallel_size ({tensor * pipeline}) times "
             fix = f"make the product of the three parallel sizes a divisor of {count}"
             yield BrokenConstraint(f"{text}context_parallel_size ({context})", WHEN, fix, SPLIT)
             return
-        least = count // (tensor * pipeline * context) * (settings.product(PER_GPU))
+        least = count // split * settings.product(PER_GPU)
     if completions % least:
         text = f"real_train_batch_size ({completions}) must be divisible by minimal possible batch size ({least})"
         yield BrokenConstraint(text, WHEN, f"make {BATCH} x {GROUP} a multiple of {least}", (BATCH, GROUP))

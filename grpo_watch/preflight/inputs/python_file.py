@@ -44,12 +44,8 @@ class Scope:
         given = self.assigned.get(name, [])
         return given[0] if len(given) == 1 else None
 
-    def variable(self, name: str) -> str | None:
-        """A variable of the calling process that may be looked at."""
-        return self.environ.get(name) if name in KEPT_VARIABLES else None
 
-
-def evaluate(node: ast.expr, scope: Scope, depth: int = 0) -> PythonValue:  # noqa: C901, PLR0911  a case for each kind
+def evaluate(node: ast.expr, scope: Scope, depth: int = 0) -> PythonValue:  # noqa: PLR0911  a case for each kind
     """The value of an expression: literals, sums of them, names assigned once, ``args.x``, environment defaults."""
     if depth > MAX_DEPTH:
         return PythonValue(why="nested too deeply")
@@ -72,8 +68,6 @@ def evaluate(node: ast.expr, scope: Scope, depth: int = 0) -> PythonValue:  # no
             return _computed(node, scope, depth)
         case ast.Call():
             return _called(node, scope, depth)
-        case ast.Subscript():
-            return _entry(node, scope, depth)
     return PythonValue(why=source(node))
 
 
@@ -100,22 +94,13 @@ def _called(node: ast.Call, scope: Scope, depth: int) -> PythonValue:
     variable = evaluate(node.args[0], scope, depth + 1).value
     if not isinstance(variable, str):
         return PythonValue(why=source(node))
-    if (known := scope.variable(variable)) is not None:
+    known = scope.environ.get(variable) if variable in KEPT_VARIABLES else None
+    if known is not None:
         return PythonValue(known, note=f"${variable} as it is set")
     defaults = [*node.args[1:], *(keyword.value for keyword in node.keywords)]
     if not defaults:
         return PythonValue(why=f"${variable}, which nothing here sets")
     return evaluate(defaults[0], scope, depth + 1)._replace(note=f"the default that the file has for ${variable}")
-
-
-def _entry(node: ast.Subscript, scope: Scope, depth: int) -> PythonValue:
-    """``settings["G"]`` of a dictionary that is written out."""
-    key = evaluate(node.slice, scope, depth + 1).value
-    if dotted(node.value) == "os.environ" and isinstance(key, str):
-        known = scope.variable(key)
-        return PythonValue(known) if known is not None else PythonValue(why=f"${key}, which nothing here sets")
-    found = next((value for name, value in entries(node.value, scope) if name == key), None)
-    return PythonValue(why=source(node)) if found is None else evaluate(found, scope, depth + 1)
 
 
 def entries(node: ast.expr, scope: Scope, depth: int = 0) -> list[tuple[str, ast.expr]]:
