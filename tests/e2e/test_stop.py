@@ -66,7 +66,7 @@ def watching_while_apprise_drips(run: Run, folder: Path) -> Iterator[Process]:
     with dripping(b"X", asked) as url:
         file = secret_file(folder / "service", f"json://{url.removeprefix('http://')}/")
         given = transitions_of(folder, f"type: apprise, url_file: '{file}'")
-        waiting = changed(notify__receivers__apprise_process__TOTAL_SECONDS=200.0)  # what ends it is the stop
+        waiting = changed(notify__receivers__apprise__TOTAL_SECONDS=200.0)  # what ends it is the stop
         with watching(run.path, state=folder / "state", options=given, program=waiting) as daemon:
             ready(daemon)
             run.write(0.9)

@@ -22,8 +22,7 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import Exporter, label_value
 from grpo_watch.notify.message_text import annotations_of, body_of
-from grpo_watch.notify.receivers.apprise import AppriseReceiver
-from grpo_watch.notify.receivers.apprise_process import AppriseMessage, AppriseResult
+from grpo_watch.notify.receivers.apprise import AppriseMessage, AppriseReceiver
 from grpo_watch.notify.receivers.pagerduty import event
 from grpo_watch.notify.receivers.slack import SlackReceiver
 from grpo_watch.report.check_document import RunReport
@@ -93,12 +92,12 @@ def test_services_behind_apprise_show_it(odd: str, monkeypatch: pytest.MonkeyPat
     sent: list[AppriseMessage] = []
 
     class Post:
-        def post(self, letter: AppriseMessage) -> AppriseResult:
+        def post(self, letter: AppriseMessage) -> str:
             sent.append(letter)
-            return AppriseResult(taken=True)
+            return ""
 
     receiver = AppriseReceiver.__new__(AppriseReceiver)
-    receiver._url, receiver._clock, receiver._process = lambda: "json://x", lambda: 0.0, Post()  # type: ignore[assignment]
+    receiver._url, receiver._process = lambda: "json://x", Post()  # type: ignore[assignment]
     digest = replace(hostile(odd), parts=(hostile(odd),) * 3)
     for one in (hostile(odd), replace(hostile(odd), status="resolved"), digest):
         receiver.send(one)

@@ -1,29 +1,44 @@
-"""Hands notifications to apprise, which supports over a hundred services: DingTalk, Feishu, WeCom, Discord, email.
+"""Hands notifications to apprise, which supports over a hundred services: Discord, Teams, email.
 
-DingTalk, WeCom, Feishu and Lark refuse with status 200 and an error code in the body, which apprise takes for success.
+It runs in a process of its own, the only way to end a request whose answer drips in. It says whether a service took a
+message, and no more.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import MappingProxyType
+from typing import Any
+
+from grpo_watch.children.child import Child, ChildLostError, bound_memory, follow_parent
 from grpo_watch.config.sinks import AppriseSink
 from grpo_watch.errors import ConfigError
+from grpo_watch.extras import install
 from grpo_watch.notify.message_text import body_of, title_of
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, ReceiverContext
-from grpo_watch.notify.receivers.apprise_process import (
-    AppriseMessage,
-    AppriseProcess,
-    AppriseResult,
-    keep_quiet,
-    service_of,
-)
-from grpo_watch.notify.receivers.http import ACCEPTED, FIXABLE_TRIES, code_of, outcome_of, seconds_of
 from grpo_watch.store.messages import RESOLVED, Notification
 
-CODED = frozenset({"dingtalk", "feishu", "lark", "wecombot"})
-"""Services, by the scheme of their address, that answer with an error code of their own; 0 is success. Codes say that
-the robot is unknown, the keyword or signature is wrong, the sender too fast: what passes, or what somebody fixes."""
 PACE_SECONDS = 1.0
-PAGERDUTY = "apprise pages again when an alert resolves; use `type: pagerduty` with `routing_key_file`"
+START_SECONDS, TOTAL_SECONDS = 120.0, 9.0
+"""Until the process has read apprise and all its services, and for one message from then on."""
+IDLE_SECONDS = 60.0
+"""After so long without a message the process ends; the next message starts one."""
+OWN_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "pagerduty": "apprise pages again when an alert resolves; use `type: pagerduty` with `routing_key_file`",
+        "dingtalk": "apprise takes its refusals for success; use `type: dingtalk` with `webhook_url_file`",
+        "feishu": "apprise takes its refusals for success; use `type: feishu` with `webhook_url_file`",
+        "lark": "apprise takes its refusals for success; use `type: feishu` with `webhook_url_file`",
+        "wecombot": "apprise takes its refusals for success; use `type: wecom` with `webhook_url_file`",
+    }
+)
+"""Services, by the scheme of their address, that have a type of their own, and why that is used. The robots answer with
+status 200 and an error code in the body."""
 INCIDENTS = frozenset(
     {
         "betterstack",
@@ -45,6 +60,16 @@ its title, in its process's memory, or by one name for all."""
 UNRESOLVED = "apprise can't resolve the incidents that it opens there; use `type: alertmanager` or `type: webhook`"
 
 
+@dataclass(frozen=True, slots=True)
+class AppriseMessage:
+    """What to send where; ``kind`` is apprise's name of a kind of message."""
+
+    url: str
+    title: str
+    body: str
+    kind: str
+
+
 class AppriseReceiver(Receiver):
     """One service.
 
@@ -54,34 +79,32 @@ class AppriseReceiver(Receiver):
         context: what it needs of the daemon.
 
     Raises:
-        ConfigError: apprise is not installed, the URL is unsupported, or has no way to resolve what it opens.
+        ConfigError: apprise is not installed, the URL is unsupported, has a type of its own, or no way to resolve what
+            it opens.
     """
 
     chat = True
     pace = PACE_SECONDS
 
-    def __init__(self, sink: AppriseSink, name: str, context: ReceiverContext) -> None:
+    def __init__(self, sink: AppriseSink, name: str, context: ReceiverContext) -> None:  # noqa: ARG002
         super().__init__(name)
-        self._url, self._clock = sink.url_file.read, context.clock
+        self._url = sink.url_file.read
         self._process = AppriseProcess()
         keep_quiet()
         scheme = self._url().partition(":")[0].lower()
-        if scheme == "pagerduty" or scheme in INCIDENTS:
-            raise ConfigError(UNRESOLVED if scheme in INCIDENTS else PAGERDUTY)
+        if scheme in OWN_TYPES or scheme in INCIDENTS:
+            raise ConfigError(OWN_TYPES.get(scheme, UNRESOLVED))
         service_of(self._url())
 
     def send(self, notification: Notification) -> DeliveryOutcome:
-        """Send one message; apprise says whether it thinks that the service took it, the answer says why it did not."""
+        """Send one message; what was not taken is tried again, as apprise does not say why."""
         try:
             url = self._url()
         except ConfigError as problem:
             return DeliveryOutcome(DeliveryResult.RETRY, str(problem))
         message = AppriseMessage(url, title_of(notification), body_of(notification), _kind(notification))
-        result = self._process.post(message)
-        if result.problem:
-            return DeliveryOutcome(DeliveryResult.RETRY, result.problem)
-        scheme = url.partition(":")[0].lower()
-        return judged(scheme, result, self._clock())
+        refusal = self._process.post(message)
+        return DeliveryOutcome(DeliveryResult.RETRY if refusal else DeliveryResult.DELIVERED, refusal or "taken")
 
     def close(self) -> None:
         """End the process that sends."""
@@ -91,29 +114,101 @@ class AppriseReceiver(Receiver):
 receiver = AppriseReceiver
 
 
-def judged(scheme: str, result: AppriseResult, now: float) -> DeliveryOutcome:
-    """What became of a message.
-
-    Args:
-        scheme: of the service's address.
-        result: what apprise thinks, and what the service answered.
-        now: Unix seconds, for a ``Retry-After`` that is a date.
-    """
-    answer = result.answer
-    if answer is not None and answer.status not in ACCEPTED:
-        return outcome_of(answer.status, seconds_of(answer.retry_after, now))
-    code = 0 if answer is None or scheme not in CODED else code_of(answer.body)
-    if code:
-        return DeliveryOutcome(DeliveryResult.RETRY, f"the service answers error {code}", most_tries=FIXABLE_TRIES)
-    if result.taken:
-        return DeliveryOutcome(DeliveryResult.DELIVERED, "taken")
-    if result.recorded and answer is None:
-        return DeliveryOutcome(DeliveryResult.RETRY, "the service was not reached")
-    return DeliveryOutcome(DeliveryResult.RETRY, "the service did not take the message", most_tries=FIXABLE_TRIES)
-
-
 def _kind(notification: Notification) -> str:
     """Success, failure or warning, which services show as colours."""
     if notification.status == RESOLVED:
         return "success"
     return {"critical": "failure", "warning": "warning"}.get(notification.severity, "info")
+
+
+class AppriseProcess:
+    """One process, started with the first message and killed when a message takes too long."""
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+
+    def post(self, message: AppriseMessage) -> str:
+        """Send one message; why it was not taken, or nothing. Bounded in time, never raises."""
+        try:
+            child = self._started()
+            child.send(message)
+            problem: str = child.receive(TOTAL_SECONDS)
+        except TimeoutError:
+            problem = "no answer in time"
+        except ChildLostError as lost:
+            problem = f"apprise's process was ended by {lost}"
+        else:
+            return problem
+        self.close()
+        return problem
+
+    def close(self) -> None:
+        """End the process at once."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.close()
+
+    def _started(self) -> Child:
+        """A process that is ready.
+
+        Raises:
+            ChildLostError, TimeoutError: there is none.
+        """
+        if self._child is None or not self._child.alive:
+            self.close()
+            self._child = Child(serve, name="apprise")
+            self._child.receive(START_SECONDS)
+        return self._child
+
+
+def serve(pipe: Connection) -> None:
+    """Post what comes until nothing did for a while; ignores Ctrl-C, and ends with the daemon."""
+    follow_parent()
+    os.environ["NETRC"] = os.devnull  # the client would add a password of ~/.netrc to what a service is sent
+    bound_memory()  # of an endless answer
+    keep_quiet()
+    with suppress(ConfigError):
+        service_of("json://localhost")  # the first address reads every service, slowly: what follows is bounded in time
+    pipe.send("ready")
+    with suppress(EOFError, OSError):
+        while pipe.poll(IDLE_SECONDS):
+            pipe.send(posted(pipe.recv()))
+
+
+def posted(message: AppriseMessage) -> str:
+    """Send one message here and now; why it was not taken, without a secret, or nothing."""
+    from apprise import NotifyFormat, NotifyType  # noqa: PLC0415  an extra
+
+    try:
+        kind = NotifyType(message.kind)
+        service = service_of(message.url)
+        taken = service.notify(message.body, message.title, kind, body_format=NotifyFormat.TEXT)
+    except ConfigError as problem:
+        return str(problem)
+    except Exception as problem:  # noqa: BLE001  a plugin's mistake must not end the process, nor its text leak
+        return f"apprise failed ({type(problem).__name__})"
+    return "" if taken else "the service did not take the message, or was not reached"
+
+
+def service_of(url: str) -> Any:
+    """An apprise object with one service.
+
+    Raises:
+        ConfigError: apprise is not installed, or the URL is unsupported or incomplete.
+    """
+    try:
+        import apprise  # noqa: PLC0415  an extra, and slow to import
+    except ImportError:
+        raise ConfigError(f"apprise is not installed: {install('apprise')}") from None
+    asset = apprise.AppriseAsset(app_id="grpo-watch", secure_logging=True, async_mode=False, http_redirects=False)
+    service = apprise.Apprise(asset=asset)
+    if not service.add(url):
+        raise ConfigError("unsupported or incomplete apprise URL")
+    return service
+
+
+def keep_quiet() -> None:
+    """Its log lines, and those of the HTTP client under it, hold addresses, which are secrets."""
+    for name in ("apprise", "urllib3"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
