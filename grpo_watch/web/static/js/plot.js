@@ -80,7 +80,12 @@ function stroke(plot, place, paint, dashes, label, taken) {
     const level = [0, 1, 2, 3, 4].find((each) => taken.every((other) => other.level !== each || other.to < from || other.from > from + room)) ?? 0;
     taken.push({ level, from, to: from + room });
     ctx.textAlign = "left";
-    ctx.fillText(label, from + 4 * devicePixelRatio, bbox.top + (11 + 13 * level) * devicePixelRatio);
+    const [x, y] = [from + 4 * devicePixelRatio, bbox.top + (11 + 13 * level) * devicePixelRatio];
+    ctx.setLineDash([]);
+    ctx.strokeStyle = colour("--ground"); // keeps the label apart from a line below it
+    ctx.lineWidth = 3 * devicePixelRatio;
+    ctx.strokeText(label, x, y);
+    ctx.fillText(label, x, y);
   }
   ctx.restore();
 }
