@@ -16,7 +16,10 @@ DOWN = LikelyCause("The sandbox or judge does not answer: call it by hand with o
 
 
 class RewardErrors(Detector):
-    """Counts lines of the log that say so against the completions of a step."""
+    """Counts lines of the log that say so against the completions of a step.
+
+    The share is a proposal: no healthy recorded run has such a line.
+    """
 
     likely_causes = (SLOW, DOWN)
 

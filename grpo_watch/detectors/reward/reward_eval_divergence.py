@@ -65,7 +65,11 @@ def _mean(evaluations: list[tuple[float, float | None]], start: float) -> tuple[
 
 
 class RewardEvalDivergence(Detector):
-    """An audit, no early warning: it needs ``evaluations`` of them, and a change that noise does not explain."""
+    """An audit, no early warning: it needs ``evaluations`` of them, and a change that noise does not explain.
+
+    Two healthy recorded runs have more than eight (23 and 34). The larger fall of a score was 4.7 standard errors, but
+    2.5 % of its first level, half of ``least``; ``share`` is a proposal.
+    """
 
     explained_by = ("reward-components-diverge",)
     likely_causes = (GAMED, MEMORISED, OTHER_SETTINGS)

@@ -23,6 +23,7 @@ UNKNOWN = "how many tool calls a step has is not known: log tool calls or turns,
 class ToolFailures(Detector):
     """A share that fades is a policy that learns to call its tools, and is left alone.
 
+    The shares are proposals: no healthy recorded run logs failures; synthetic ones draw up to 0.85 at first, fading.
     prime-rl counted rollouts with an error before March 2026: a run that ever says more than 1 logs no share.
     """
 
@@ -89,7 +90,10 @@ UNPARSED = LikelyCause("Calls are not recognised: compare the template's call fo
 
 
 class TurnsCollapse(Detector):
-    """Compares the newest rows with the first ones, above the least possible number."""
+    """Compares the newest rows with the first ones, above the least possible number.
+
+    The shares are proposals: in the healthy recorded runs that log turns their number never fell.
+    """
 
     explained_by = ("tool-failures",)
     likely_causes = (CHEAPER, UNPARSED)

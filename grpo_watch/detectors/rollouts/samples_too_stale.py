@@ -21,7 +21,11 @@ NO_SYNC = LikelyCause("The engine's version does not advance: look for the last 
 
 
 class SamplesTooStale(Detector):
-    """With a bound in the settings only what exceeds it counts: a queue that fills up to it is meant to."""
+    """With a bound in the settings only what exceeds it counts: a queue that fills up to it is meant to.
+
+    ``floor`` is verl's default bound; ``times`` and ``order`` are proposals: in healthy recorded runs the age stays, at
+    0 (verl) and 1.2 (AsyncGRPO).
+    """
 
     likely_causes = (QUEUE, NO_SYNC)
     dashboards = ("grpo-sampling-weights",)
