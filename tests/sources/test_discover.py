@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from grpo_watch.sources.discovery import walk
+from grpo_watch.sources.discovery import sniff, walk
 from grpo_watch.sources.discovery.discover import ChannelContent, Discoverer, FoundRun, discover
+from grpo_watch.sources.discovery.look import MOST_CHEAP
 from tests.support.bundles import RUNS
 
 BAR = "\r  1%|          | 1/100 [00:00<00:32,  3.05it/s]\r    \r"
@@ -261,6 +264,32 @@ def test_an_unreadable_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.M
     finder = Discoverer()
     assert [run.name for run in finder.discover(tmp_path)] == ["good"]
     assert finder.problems == (f"{tmp_path}/secret: can't be listed: Permission denied",)
+
+
+def test_a_log_that_may_not_be_read_is_named_beside_others_and_found_once_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but its rights changes: neither its size nor its time."""
+    other, run = (
+        trl_run(tmp_path / "other"),
+        write(tmp_path / "run/logging.jsonl", '{"loss": 0.1, "reward": 0.2, "kl": 0}\n' * 3),
+    )
+    read = sniff._by_content
+
+    def with_rights(path: Path, *given: Any, **named: Any) -> Any:
+        if path.stat().st_mode & 0o777 == 0:  # as a user who is not root has it
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return read(path, *given, **named)
+
+    monkeypatch.setattr(sniff, "_by_content", with_rights)
+    run.chmod(0)
+    discoverer = Discoverer()
+    assert [found.root for found in discoverer.discover(tmp_path)] == [other]
+    assert discoverer.problems == (f"{run}: can't be read: Permission denied",)
+    run.chmod(0o600)
+    looks = [discoverer.discover(tmp_path) for _ in range(MOST_CHEAP + 1)]
+    assert {found.root for found in looks[-1]} == {other, run.parent}
+    assert discoverer.problems == ()
 
 
 def test_the_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

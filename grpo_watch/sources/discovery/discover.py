@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -174,9 +176,17 @@ class Discoverer:
         walk = Walk(path, self._allow, self.look.enter)
         listed = walk.folder(path)
         roots = (path, *self._allow)
-        made = drafts(listed, lambda file: self._sniff(file, roots))
+        denied: list[tuple[Path, str]] = []
+
+        def sniffed(file: Path) -> SniffedFile:
+            found = self._sniff(file, roots)
+            if found.what is None and found.problem == os.strerror(errno.EACCES):
+                denied.append((file, f"can't be read: {found.problem}"))
+            return found
+
+        made = drafts(listed, sniffed)
         made = made or drafts(listed, lambda file: self._sniffer.sniff_alone(file, roots))
-        texts = [(where, f"{where}: {text}") for where, text in walk.problems]
+        texts = [(where, f"{where}: {text}") for where, text in (*walk.problems, *(denied if made else ()))]
         for draft in made:
             yield draft, tuple(text for where, text in texts if where.is_relative_to(draft.root))
         loose += [text for where, text in texts if not any(where.is_relative_to(draft.root) for draft in made)]

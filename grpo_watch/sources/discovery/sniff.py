@@ -136,12 +136,12 @@ class Sniffer:
 
         A file stays what it was recognised as, whatever is written over it, until another file has its name.
         """
-        key = f"{path}\0{asked}"
-        self._asked.add(key)
         try:
             info = path.stat()
         except OSError as error:
             return SniffedFile(None, problem=f"can't be read: {error.strerror or error}")
+        key = f"{path}\0{asked}\0{info.st_mode} {info.st_uid} {info.st_gid}"  # with other rights it may be readable
+        self._asked.add(key)
         state = (info.st_ino, info.st_size, info.st_mtime_ns)
         held = self._answers.get(key)
         if held is not None and (held[0] == state or _is_settled(held, state)):

@@ -159,6 +159,30 @@ def test_an_expired_key_is_logged_once_and_recovers(
     assert [source.stats.problem for source in sources] == ["", ""]
 
 
+@pytest.mark.parametrize("status", [502, 429])
+def test_a_server_that_fails_for_an_hour_loses_and_repeats_nothing(
+    status: int, server: WandbServer, client: ClientProcess
+) -> None:
+    """Rows are logged meanwhile; it is asked ever less often, and its first good answer brings them."""
+    run = server.add("ada/grpo", ServedRun("r1", rows=calls(metrics(1), metrics(2))))
+    reading = Reading(client)
+    source = reading.source()
+    assert steps(reading.read(source)) == [1]
+    server.standing = Fault(status)
+    found: list[Item] = []
+    asked = 0
+    for number in range(20):
+        run.rows += calls(metrics(number + 3), begin=number + 2)
+        asked += reading.turn(180)
+        found += source.poll(1.8e9 + reading.now)
+    assert (steps(found), events(found)) == ([], [EventKind.SOURCE_PROBLEM])
+    assert asked <= 20
+    server.standing = None
+    again = reading.read(source, 600)
+    assert events(again) == [EventKind.SOURCE_RECOVERED]
+    assert steps(again) == list(range(2, 22))
+
+
 def test_tables_come_before_the_row_of_their_step_and_once(server: WandbServer, client: ClientProcess) -> None:
     run = server.add("ada/grpo", ServedRun("r1", config={"num_generations": 2}))
     batch = {"prompt": ["p", "p"], "completion": ["a", "a"], "fn": [1.0, 1.0], "advantage": [0.0, 0.0]}
