@@ -174,7 +174,7 @@ def is_printed_row(row: Mapping[str, object], values: Mapping[str, float | None]
 def whole(value: object) -> int | None:
     """A non-negative whole number written as int, float or string."""
     if isinstance(value, str):
-        value = value.strip()
+        value = value.strip().removesuffix(".0")  # as pandas and spreadsheets write a column with gaps
         return int(value) if value.isdecimal() and len(value) <= LONGEST_NUMBER else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None

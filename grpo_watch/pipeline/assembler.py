@@ -157,6 +157,8 @@ class Assembler:
         leader, keys = self._leaders.setdefault((row.kind, row.segment), (row.channel, row.values.keys()))
         if leader != row.channel:
             return self._secondary(row) if keys.isdisjoint(row.values) else ()
+        if row.stream in {None, Stream.TRAIN} and self.ledger.completes(row):
+            return self._secondary(row)
         if not self.overlap.take(row):
             return self._primary(row)
         return (*self._primary(row), _problem(row, self.overlap.problem))

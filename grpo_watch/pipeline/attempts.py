@@ -117,6 +117,13 @@ class AttemptLedger:
         """Another channel gave this step, before the newest one: if that was a misprint, it is not to be read twice."""
         self._filled = step
 
+    def completes(self, row: RawRow) -> bool:
+        """Whether a row has only other metrics of the newest step: its writer logs a step in several calls."""
+        if row.step is None or row.step != self.last_step or row.segment != self.segment or self._restarted:
+            return False
+        shared = row.values.keys() & self._newest[-1][1].keys()
+        return self._held is None and shared <= {"epoch"} < row.values.keys() | {"epoch"}
+
     def take(self, row: RawRow) -> list[PlacedRow]:
         """The rows that are settled now, in order (none while one is held; two when a restart is confirmed)."""
         step = row.step if row.step is not None else (self.last_step or 0) + 1

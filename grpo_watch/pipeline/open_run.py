@@ -208,8 +208,9 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
 
 def without_tables(found: FoundRun) -> Mapping[str, frozenset[str]]:
     """The channels whose tables of completions are not read, and the better ones of the run that show the texts."""
+    unread = frozenset({ChannelContent.COMPLETIONS_PARQUET}) if without_parquet() else frozenset[ChannelContent]()
     texts, completions = (
-        frozenset(channel.name for channel in found.channels if channel.what in shown)
+        frozenset(channel.name for channel in found.channels if channel.what in shown - unread)
         for shown in (SHOW_TEXTS, COMPLETIONS)
     )
     tables = {

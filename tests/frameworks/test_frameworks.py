@@ -22,7 +22,7 @@ FILES = sorted(path for path in LINES.iterdir() if path.suffix in {".log", ".jso
 
 def read(path: Path) -> tuple[list[RawRow], Source]:
     reader = JsonlSource if path.suffix == ".jsonl" else ConsoleSource
-    source: Source = reader(path.name, path, [LINES])
+    source: Source = reader(path.name, path, [path.parent])
     items = [*source.poll(None), *source.finish()]
     source.close()
     return [item for item in items if isinstance(item, RawRow)], source
@@ -123,6 +123,15 @@ EXPECTED: dict[str, list[dict[str, float | int | None]]] = {
     "axolotl.log": [{"step": 5, "memory_gib": 30.0, "kl_reference": 0.002}],
     "ms-swift.jsonl": [{"step": 5, "reward_group_std": 0.31, "kl_reference": 0.0004, "memory_gib": 30.5}],
 }
+
+
+def test_results_of_nemo_rl_without_the_header_of_their_step(tmp_path: Path) -> None:
+    """What is pasted of a log often begins below the header; a title of another program holds no line back."""
+    bare = [line for line in (LINES / "nemo-rl.log").read_text().splitlines() if "====" not in line]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(["Training Results:", "none yet", *bare, ""]))
+    found, _ = read(path)
+    assert [(row.step, row.values["Loss"]) for row in found] == [(1, 0.0021), (2, -0.0004)]
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))

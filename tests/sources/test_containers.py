@@ -272,6 +272,76 @@ FORMS: Mapping[str, Files] = {
     "entries of a log service in one line": {
         "cloud.json": json.dumps([{"textPayload": pairs(row), "timestamp": "1"} for row in ROWS])
     },
+    "several calls for each step": {
+        "metrics.csv": "epoch,grad_norm,kl,loss,reward,step\n"
+        + by_line(
+            lambda row: (
+                f"0,{row['grad_norm']},{row['kl']},,,{row['step']}\n0,,,{row['loss']},{row['reward']},{row['step']}"
+            )
+        )
+    },
+    "steps with a point, a table of each metric": {
+        f"train_{key}.csv": "step,timestamp,value\n" + by_line(lambda row, key=key: f"{row['step']}.0,1.5,{row[key]}")
+        for key in rest(ROWS[0])
+    },
+    "emphasis and pictures in a table": {
+        "log.md": "\n| 🔢 step | "
+        + " | ".join(f"📈 {key}" for key in KEYS)
+        + f" |\n|{':---:|' * 5}\n"
+        + by_line(lambda row: f"| **{row['step']}** | " + " | ".join(f"`{row[key]}`" for key in KEYS) + " |")
+    },
+    "single numbers behind a mark": {
+        "mllog.txt": "".join(
+            ":::MLLOG "
+            + json.dumps(
+                {
+                    "namespace": "",
+                    "event_type": "POINT_IN_TIME",
+                    "key": one["name"],
+                    "value": one["value"],
+                    "metadata": {"file": "train.py", "step_num": one["step"]},
+                }
+            )
+            + "\n"
+            for one in singles()
+        )
+    },
+    "single numbers of a context": {
+        "aim.csv": "run.hash,metric.name,metric.context,step,value\n"
+        + "".join(f'a1,{one["name"]},"{{""subset"": ""train""}}",{one["step"]},{one["value"]}\n' for one in singles())
+    },
+    "the output of a batch system": {"train.o12345": by_line(pairs)},
+    "a recording of a terminal": {
+        "typescript": "Script started\r\n\x1b]0;gpu1\x07\x1b[?2004h$ python train.py\r\n\x1b[?2004l\r"
+        + by_line(lambda row: f"\x1b[K{row}\r")
+    },
+    "backspaces": {
+        "screenlog.0": by_line(
+            lambda row: f"working|\b/\b-\b \b\b\b\b\b\b\b\b\bstep {row['step']}: {pairs(rest(row))}\r"
+        )
+    },
+    "panels of several pairs": {
+        "train.log": by_line(
+            lambda row: (
+                f"├── Metrics ──┤\n│ Global Step:   {row['step']}/12 │ Progress: ███░░ │   2.4%       │\n├─────────┤\n"
+                f"│loss={row['loss']}    │reward={row['reward']}   │time/actor_training=413.3   │\n"
+                f"│kl={row['kl']}        │grad_norm={row['grad_norm']}       │              │\n╰────╯"
+            )
+        )
+    },
+    "the page of a notebook": {
+        "train.html": "<html><body><div><pre><span></span>"
+        + by_line(str).replace("'", "&#39;")
+        + "</pre></div></body></html>"
+    },
+    "a title in a line of its own": {
+        "train.log": by_line(
+            lambda row: (
+                f"2026-03-02 10:00:00,101 INFO trainer.py:77 Metrics at step {row['step']}:\n"
+                + "\n".join(f"2026-03-02 10:00:00,101 INFO trainer.py:78     {k}: {row[k]}" for k in KEYS)
+            )
+        )
+    },
     "bzip2": {"metrics.csv.bz2": bz2.compress(table(",").encode())},
 }
 

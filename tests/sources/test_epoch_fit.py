@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from grpo_watch.engine.records import RunConfig
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.step_placement import EpochFit
-from tests.sources.test_console import bar, rows
+from tests.sources.test_console import bar, items_of, rows
 
 START = bar(0, 40, "00:00<?, ?it/s")
 
@@ -44,6 +46,24 @@ def test_the_printed_length_of_an_epoch_places_rows_at_an_interval() -> None:
         logged(step, 280) + (bar(step // 25 * 25, 300) + "\n" if step % 50 == 30 else "") for step in range(10, 301, 10)
     ]
     assert steps([printed, *lines]) == list(range(10, 301, 10))
+
+
+AVERAGES = [logged(step, 300) for step in range(10, 301, 10)]
+
+
+@pytest.mark.parametrize("printed", ["GRPOConfig(\nbeta=0.0,\nlogging_steps=10,\nmax_steps=300,\n)\n", None])
+def test_a_bar_that_shows_the_first_and_the_last_step_alone(printed: str | None, tmp_path: Path) -> None:
+    """Rows are averages over ten steps; the interval was printed, or the end of the log shows how long an epoch is."""
+    end = "{'train_runtime': '99.0', 'train_loss': '0.1', 'epoch': '1'}\n" if printed is None else ""
+    text = "".join([printed or "", START, "\n", *AVERAGES, end, bar(300, 300), "\n"])
+    found = items_of(tmp_path, text)
+    assert [row.step for row in rows(found)] == list(range(10, 301, 10))
+    assert not any(isinstance(item, RunConfig) and "steps_counted" in item.settings for item in found)
+
+
+def test_where_nothing_shows_the_interval_the_steps_are_said_to_be_unknown(tmp_path: Path) -> None:
+    found = items_of(tmp_path, "".join([START, "\n", *AVERAGES]))
+    assert any(isinstance(item, RunConfig) and "steps_counted" in item.settings for item in found)
 
 
 def test_bars_that_are_right_stay_so() -> None:

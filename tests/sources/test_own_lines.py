@@ -56,6 +56,18 @@ def rows_of(path: Path, text: str) -> list[RawRow]:
     return [item for item in [*source.poll(None), *source.finish()] if isinstance(item, RawRow)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Step 40/500\nreward: 0.5\nloss: 0.1\nkl: 0.01\ngrad_norm: 0.5\n",
+        "step 40/500 | reward 0.5 | loss 0.1 | kl 0.01 | grad_norm 0.5\n",
+    ],
+)
+def test_the_only_row_of_a_log_is_read_where_it_shows_what_it_is(text: str) -> None:
+    (row,) = signs_of(f"loading\n{text}".encode()).rows
+    assert (row.step, row.values) == (40, {"reward": 0.5, "loss": 0.1, "kl": 0.01, "grad_norm": 0.5})
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_forms_of_one_line(form: str, tmp_path: Path) -> None:
     text = "".join(f"{form.format(n=n, r=0.25 + n / 100)}\n" for n in range(1, 6))

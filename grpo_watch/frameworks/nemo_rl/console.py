@@ -17,7 +17,7 @@ EPOCHS = 10**9
 
 
 class NemoRlLines(LineReader):
-    """Holds a block until its total time.
+    """Holds a block until its total time; one without the header of its step has a row that names none.
 
     Steps are counted within an epoch, so the epoch's number and the number of epochs are remembered between rows
     (``memory``: the one plus ``EPOCHS`` times the other, 0 where no header gave it). The total is that of all epochs;
@@ -25,30 +25,30 @@ class NemoRlLines(LineReader):
     """
 
     framework = "nemo-rl"
-    marks: Sequence[bytes] = (b"= Step ", b"= Epoch ")
+    marks: Sequence[bytes] = (b"= Step ", b"= Epoch ", RESULTS)
     memory: int = 1
 
     def __init__(self) -> None:
         self._step: tuple[int, int] | None = None
-        self._results = False
+        self._results = self._bare = False
         self._values: dict[str, float | None] = {}
 
     @property
     def held(self) -> bool:
         """Whether a block is open."""
-        return self._step is not None
+        return self._step is not None or self._bare
 
     def feed(self, line: bytes) -> Sequence[MetricLine]:
         """The row of the block that this line ends."""
         if (head := HEAD.search(line)) is not None:
             return self._begin(head[1], int(head[2]), int(head[3]))
-        if self._step is None:
-            return ()
         if RESULTS in line:
-            self._results = True
+            self._results, self._bare = True, self._step is None
         elif self._results and (found := FIELD.search(line.decode("utf-8", "replace"))) is not None:
             self._values[found[1]] = float(found[2])
             return self.flush() if found[1] == LAST else ()
+        elif self._bare and not self._values and line.strip():
+            self.flush()  # another program's words
         return ()
 
     def _begin(self, word: bytes, number: int, total: int) -> Sequence[MetricLine]:
@@ -62,9 +62,11 @@ class NemoRlLines(LineReader):
     def flush(self) -> Sequence[MetricLine]:
         """The block that is open, if it got as far as its results."""
         place, values = self._step, self._values
-        self._step, self._values, self._results = None, {}, False
-        if place is None or not values:
+        self._step, self._values, self._results, self._bare = None, {}, False, False
+        if not values:
             return ()
+        if place is None:
+            return (MetricLine(None, values, resolution=FOUR_DECIMALS),)
         step, steps = place
         epochs, epoch = divmod(self.memory, EPOCHS)
         total = epochs * steps or (steps if epoch == 1 else None)

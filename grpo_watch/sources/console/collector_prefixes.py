@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import unescape
 from typing import Any
 
 import msgspec
@@ -32,7 +33,11 @@ JOURNAL_MARK = b'"__REALTIME_TIMESTAMP"'
 null from 4,096 bytes on without ``--all``); ``_LINE_BREAK`` is ``line-max`` where the line continues."""
 TORCHRUN = re.compile(rb"(?:\[(?:default|rank)(\d{1,6})\]: ?){1,2}")
 """``[default0]:text`` (``torchrun --tee``) and ``[rank0]: text`` (PyTorch's own tracebacks), or both."""
-COLOUR = re.compile(rb"\x1b\[[\d;]{0,20}m")
+COLOUR = re.compile(rb"\x1b(?:\[[\d;?]{0,20}[mhlKJ]|\][^\x07\x1b]{0,200}\x07|[=>])")
+"""Colours, and what else a terminal's recording holds: cleared lines, modes, the title of the window."""
+ENTITY = re.compile(rb"&(?:#39|#x27|quot|amp|lt|gt);")
+"""A page that holds a log has these for its quotes."""
+MARKUP = re.compile(rb"</?[a-z][a-z0-9]{0,10}(?: [^<>]{0,400})?>")
 RAY = re.compile(
     rb"(?:\[\d{1,3}(?:;\d{1,3}){0,4}m){0,2}\([^()\r\n]{0,120}?pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\)(?:\[0m)? ?"
 )
@@ -43,6 +48,8 @@ REPEATED = re.compile(
 )
 """What Ray puts behind a line that several workers printed."""
 REPEATED_MARK = b"x across cluster]"
+INSIDE = re.compile(b"|".join((REPEATED_MARK.replace(b"]", rb"\]"), rb"[\x08\x1b]", ENTITY.pattern)))
+"""What is taken out of a line that begins as it is."""
 TEXTS = ("message", "msg", "text", "log", "line", "event", "body", "textPayload", "MESSAGE", "content")
 """What structured logging calls the text of a line."""
 WRAPS_TEXT = re.compile(rb'"(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){0,400}\d')
@@ -75,7 +82,7 @@ class Envelope:
         """The pieces that this one completes: itself if plain, none of a cut line, several where it holds line ends."""
         self.rank = ""
         if SUSPECT.match(data) is None:
-            return (self._bare(data),) if REPEATED_MARK in data or b"\x1b" in data else (data,)
+            return (self._bare(data),) if INSIDE.search(data) is not None else (data,)
         if data.startswith(JSON_FILE) and (text := _json_file(data)) is not None:
             return self._ended(text, whole=text[-1:] in b"\r\n")
         if data[:1] == b"{" and JOURNAL_MARK in data and (entry := _object(data)) is not None:
@@ -114,6 +121,10 @@ class Envelope:
                 data = data[found.end() :]
         if b"\x1b" in data:
             data = COLOUR.sub(b"", data)
+        if b"\x08" in data:
+            data = _retyped(data)
+        if b"&" in data and ENTITY.search(data) is not None:
+            data = unescape(MARKUP.sub(b"", data).decode("utf-8", "replace")).encode()
         if data[:1] == b"[" and (found := TORCHRUN.match(data)) is not None:
             self.rank = found[1].decode()
             data = data[found.end() :]
@@ -122,6 +133,16 @@ class Envelope:
         if REPEATED_MARK in data and (found := REPEATED.search(data, max(0, len(data) - 600))) is not None:
             data = data[: found.start()]
         return data
+
+
+def _retyped(data: bytes) -> bytes:
+    """The line without what a terminal's backspaces took back."""
+    first, *others = data.split(b"\x08")
+    kept = bytearray(first)
+    for part in others:
+        del kept[-1:]
+        kept += part
+    return bytes(kept)
 
 
 def _json_file(data: bytes) -> bytes | None:

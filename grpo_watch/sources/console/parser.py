@@ -29,7 +29,7 @@ from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.rows.fields import scores_alone, step_before
 from grpo_watch.sources.rows.own_lines import begins_own_row
 from grpo_watch.sources.rows.own_rows import OwnRows
-from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, trainer_arguments
+from grpo_watch.sources.settings.config_files import trainer_arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
 
 WIPE = 16
@@ -155,16 +155,14 @@ class ConsoleParser(ConsoleRows):
         whose = framework_of_settings(leaves) if leaves is not None else None
         if whose is not None and leaves is not None:
             self.framework = self.framework or whose
-            settings = canonical_settings(leaves, whose, PRINTED)
-            self._out.append(RunConfig(whose, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+            self._configure(whose, None, canonical_settings(leaves, whose, PRINTED))
         return own
 
     def _argued(self, data: bytes) -> bool:
         self._save()
         own, given = self._arguments.feed(data)
         if given is not None and (found := trainer_arguments(given, PRINTED)).settings:
-            config = RunConfig(found.framework, found.version, found.settings, self.name, self.segment, FROM_ARGUMENTS)
-            self._out.append(config)
+            self._configure(found.framework, found.version, found.settings)
         return own
 
     def _of_framework(self, data: bytes) -> bool:

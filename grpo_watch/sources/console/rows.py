@@ -98,6 +98,8 @@ class ConsoleRows:
             step = self.steps.fitted(step, held.values.get("epoch"))
         if held.stream is None:
             self.steps.placed(step)
+            if self.steps.unknown and self.steps.rows > 1:
+                self._count()
             held.values.update({metric: float(count) for metric, count in (+self.failed).items()})
             self.failed.clear()
         row = RawRow(self.name, ChannelKind.CONSOLE, step, held.values, held.stream, self.segment, held.total)
@@ -184,8 +186,7 @@ class ConsoleRows:
             self.steps.epochs.set_length(found.epoch)
         elif found.settings is not None:
             self.framework = self.framework or found.framework
-            config = RunConfig(found.framework, None, found.settings, self.name, self.segment, FROM_ARGUMENTS)
-            self._out.append(config)
+            self._configure(found.framework, None, found.settings)
         elif found.resumed is None:
             self._name_framework(found.framework, found.version)
         elif self.steps.rows:  # another attempt in the same log
@@ -194,12 +195,19 @@ class ConsoleRows:
             self.steps.restart()
             self._event(EventKind.STARTED, step=found.resumed)
 
+    def _configure(self, framework: str | None, version: str | None, settings: Mapping[str, Setting]) -> None:
+        """The log shows the settings of its job."""
+        every = settings.get("logging_steps")
+        if every is not None and isinstance(every.value, int) and every.value > 0:
+            self.steps.every(every.value)
+        self._out.append(RunConfig(framework, version, settings, self.name, self.segment, FROM_ARGUMENTS))
+
     def _sized(self, data: bytes) -> None:
         self._add(self._sizes.feed(data))
 
     def _add(self, settings: Mapping[str, Setting] | None) -> None:
         if settings is not None:
-            self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_ARGUMENTS))
+            self._configure(None, None, settings)
 
     def _count(self) -> None:
         """Say once that the steps are numbers of rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +13,20 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
+from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
+from grpo_watch.sources.console.step_placement import epoch_length
+from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.jsonl import TailSource
 
 LONGEST_PIECE = 1 << 20
 """Bytes between two carriage returns or line ends; a row takes about 1 KB."""
+ENDING = 64 << 10
+"""Bytes of the end of a log in which its trainer's summary stands."""
 MOST_REPEATS = 16
 """A line that gave nothing so many times, one after the other, is passed over until another one comes: logs that wait,
 and texts that were made to be unpacked, hold millions of them."""
@@ -68,6 +74,8 @@ class ConsoleSource(TailSource):
         self._tail = Tail(path, roots, cursor, bars=True, max_line=LONGEST_PIECE)
         texts = tables(name, segment, state) if tables is not None else None
         self._parser = ConsoleParser(name, segment, self.stats, state, texts, columns)
+        if cursor is None:
+            self._parser.steps.length = epoch_length(_end(path, roots))
         self._queue: deque[Item] = deque()
         self._generation = 0
         self._mark = _RestartPoint(cursor or self._tail.cursor(name), state, self._again)
@@ -143,6 +151,18 @@ class ConsoleSource(TailSource):
         self._leaving -= 1
         if not self._leaving:
             self._again = 0
+
+
+def _end(path: Path, roots: Sequence[Path]) -> bytes:
+    """The last bytes of a plain log; nothing of one that can't be opened."""
+    try:
+        descriptor = open_regular(path, roots)
+    except (OSError, SourceError):
+        return b""
+    try:
+        return os.pread(descriptor, ENDING, max(0, os.fstat(descriptor).st_size - ENDING))
+    finally:
+        os.close(descriptor)
 
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})

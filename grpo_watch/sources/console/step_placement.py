@@ -89,7 +89,9 @@ class StepPlacement:
     but no row between them shows that a row sits in a buffer: its step waits in ``slots``, first in, first out, until
     the buffer is flushed. Rows without any wipe are placed by the bar above them, by the title of TRL's table, or, if
     nothing shows a step, counted: ``gap`` steps from row to row, which only two rows in succession whose steps were
-    shown prove. A piece out of the middle of a log has rows before its first bar, and these prove nothing.
+    shown prove, or the trainer's print of its interval. ``length`` is that of an epoch by the end of the log, for rows
+    that are counted: a bar may be drawn at the beginning and the end alone. A piece out of the middle of a log has rows
+    before its first bar, and these prove nothing.
     """
 
     def __init__(self, state: Mapping[str, Scalar]) -> None:
@@ -97,12 +99,14 @@ class StepPlacement:
         self.bar = whole(state.get("bar"))
         self.last = whole(state.get("last"))
         self.gap = whole(state.get("gap")) or 1
+        self.proved = state.get("proved") is True
         self.rows = whole(state.get("rows")) or 0
         self.candidate = whole(state.get("candidate"))
         self.wiped = state.get("wiped") is True
         self.titled = state.get("titled") is True
         self.over = state.get("over") is True
         self.follows = whole(state.get("follows"))
+        self.length = whole(state.get("length"))
         self.guess: int | None = None
         self.guessed = state.get("guessed") is True
         self.epochs = EpochFit(str(state.get("epochs") or ""))
@@ -115,6 +119,8 @@ class StepPlacement:
             "bar": self.bar,
             "last": self.last,
             "gap": self.gap,
+            "proved": self.proved,
+            "length": self.length,
             "rows": self.rows,
             "candidate": self.candidate,
             "wiped": self.wiped,
@@ -135,7 +141,7 @@ class StepPlacement:
         if self.slots:
             return self.slots.popleft()
         if self.bar is not None:
-            return self.bar if self.last is None or self.bar > self.last else self.counted()
+            return self.bar if self.bar > (self.last or 0) else self.counted()
         return None if self.titled or self.last is None else self.counted()
 
     def counted(self) -> int:
@@ -145,14 +151,25 @@ class StepPlacement:
 
     def fitted(self, step: int, epoch: float | None) -> int:
         """The step of a train row, corrected by its epoch; a bar at 0 was drawn before the first step."""
-        fitted = self.epochs.step(step, epoch, self.last, self.total)
+        length = self.length if step == self.guess else None
+        fitted = self.epochs.step(step, epoch, self.last, self.total, length)
         return fitted if fitted or self.last is not None else 1
+
+    def every(self, steps: int) -> None:
+        """The trainer printed after how many steps it logs a row; rows that were placed show it better."""
+        if not self.rows:
+            self.gap, self.proved = steps, True
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the newest row was counted, and nothing shows how many steps lie between rows."""
+        return self.guessed and not (self.proved or self.epochs.printed)
 
     def placed(self, step: int) -> None:
         """A train row was placed at this step."""
         guessed, self.guess = step == self.guess, None
         if self.last is not None and step > self.last and not (guessed or self.guessed):
-            self.gap = step - self.last
+            self.gap, self.proved = step - self.last, True
         self.guessed = guessed
         self.last = step
         self.rows += 1
@@ -185,7 +202,7 @@ class StepPlacement:
         bar, total, wiped = self.follows, self.candidate, self.wiped
         self.restart()
         self.bar, self.total, self.wiped = bar, total if bar is not None else None, wiped
-        self.gap, self.guessed = 1, False
+        self.gap, self.guessed, self.proved = 1, False, False
 
     def drawn(self, bar: ProgressBar, *, rows_wait: int, train_waits: bool) -> bool:
         """The training bar was drawn. True if it shows the step of the one row that waits."""
@@ -237,7 +254,9 @@ class EpochFit:
         """Another attempt begins; what was learned may be another's."""
         self._bounds = self._first = None
 
-    def step(self, shown: int, epoch: float | None, last: int | None, total: int | None) -> int:
+    def step(
+        self, shown: int, epoch: float | None, last: int | None, total: int | None, length: int | None = None
+    ) -> int:
         """The step of a row.
 
         Args:
@@ -245,18 +264,15 @@ class EpochFit:
             epoch: what the row says; None or 0: nothing.
             last: the step of the row before.
             total: the planned steps.
+            length: steps of an epoch, where the trainer printed none.
         """
         if not epoch or epoch < 0 or not math.isfinite(epoch):
             return shown
         self.fine = self.fine or round(epoch, 2) != epoch
         half = 0.5 * (10.0 ** (math.floor(math.log10(epoch)) + 1 - FINE) if self.fine else 0.01)
-        found = self._by_printed(epoch, half) if self.printed else self._by_bounds(max(shown, 1), epoch, half)
+        length = self.printed or length
+        found = _by_length(epoch, half, length) if length else self._by_bounds(max(shown, 1), epoch, half)
         return found if found is not None and (last or 0) < found <= (total or found) else shown
-
-    def _by_printed(self, epoch: float, half: float) -> int | None:
-        length = self.printed or 0
-        step = round(epoch * length)
-        return step if half * length < SHARP and abs(epoch * length - step) <= half * length + SLACK else None
 
     def _by_bounds(self, shown: int, epoch: float, half: float) -> int | None:
         """Keep the step if it fits the rows before; else take the one step that fits, if a late bar explains it."""
@@ -285,6 +301,27 @@ class EpochFit:
         if self._first is not None and self._first[1] < epoch:
             step, begin = self._first
             self._bounds, self._first = _length(step + 1, begin, min(half, begin / 2)), None
+
+
+def _by_length(epoch: float, half: float, length: int) -> int | None:
+    step = round(epoch * length)
+    return step if half * length < SHARP and abs(epoch * length - step) <= half * length + SLACK else None
+
+
+SUMMARY = re.compile(rb"['\"]train_runtime['\"][^{}\r\n]{0,1000}['\"]epoch['\"]: ['\"]?(\d{1,6}(?:\.\d{1,8})?)\b")
+
+
+def epoch_length(end: bytes) -> int | None:
+    """Steps of an epoch, by the end of a log that is complete: its full bar, and the epoch of the trainer's summary."""
+    full = [int(total) for done, total, *_ in BAR.findall(end) if done == total]
+    epochs = [float(text) for text in SUMMARY.findall(end)]
+    if not full or not epochs or not epochs[-1]:
+        return None
+    total, epoch = full[-1], epochs[-1]
+    low, high = _length(total, epoch, 0.5 * 10.0 ** -max(2, len(repr(epoch).partition(".")[2])))
+    if epoch % 1:
+        return math.ceil(low) if math.ceil(low) == math.floor(high) else None
+    return int(total // epoch) if total % epoch == 0 else None
 
 
 def _length(step: float, epoch: float, half: float) -> tuple[float, float]:

@@ -94,7 +94,10 @@ LOOKED_AT = 20
 """Lines of JSON that are looked at."""
 LINES = (".jsonl", ".ndjson")
 MAY_HOLD = (*LINES, ".json", ".ipynb", *MARKED_UP, *YAML, *TABLES, *HTML)
-CONSOLE_NAME = re.compile(r".*\.(?:log|txt|out|err)|(?:stdout|stderr)[^/]*|nohup\.out|.*\.(?:log|out|err)\.\d+")
+CONSOLE_NAME = re.compile(
+    r".*\.(?:log|txt|out|err|stdout|stderr)|(?:stdout|stderr)[^/]*|.*\.(?:log|out|err)\.\d+|"
+    r".*\.[oe]\d+(?:[.-]\d+)?|screenlog\.\d+|typescript"  # PBS and Grid Engine, screen, script
+)
 LOG_WORD = re.compile(r"log|console|output|train|grpo", re.IGNORECASE)
 METRIC_KEYS = frozenset(
     {"loss", "reward", "rewards", "kl", "grad_norm", "reward_std", "reward_mean", "eval_loss"}

@@ -22,7 +22,7 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import BROKEN, literal
 from grpo_watch.sources.base import Skip, Source, SourceStats
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
-from grpo_watch.sources.rows.layouts import MARK, METRIC_NAMES, Rows, is_number, parts_of, shows_reward
+from grpo_watch.sources.rows.layouts import MARK, METRIC_NAMES, Rows, is_number, parts_of, shows_reward, single_number
 from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
 from grpo_watch.sources.settings.documents import plain_yaml
 
@@ -257,8 +257,9 @@ def _transposed(text: str) -> Iterator[object]:
 
 
 def _literals(text: str) -> Iterator[object]:
-    """Each array or dictionary with rows that is printed in a text, then the named arrays of numbers together."""
+    """Each array or dictionary with rows that is printed in a text, then single numbers and named arrays together."""
     named: dict[str, object] = {}
+    singles: list[object] = []
     position = spent = tried = 0
     while spent <= len(text) and tried < MOST_TRIED and (begin := BRACKET.search(text, position)) is not None:
         value, end = literal(text, begin.start())
@@ -270,8 +271,13 @@ def _literals(text: str) -> Iterator[object]:
                 return
             named[name[1]] = value
             continue
+        if isinstance(value, dict) and single_number(value) is not None:
+            singles.append(value)
+            continue
         tried += 1
         if isinstance(value, (list, dict)) and len(value) >= LEAST_NUMBERS:
             yield value
+    if singles:
+        yield singles
     if named:
         yield named

@@ -88,9 +88,9 @@ GLOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{1,6}\s+\d{1,9} [\w./]{1,80}:\d
 MODULE = re.compile(
     r"(?:\[[A-Za-z_][\w./: -]{0,60}\]|\([A-Za-z_][\w./: -]{0,60}\)|<[A-Za-z_][\w.: -]{0,60}>|"
     r"[A-Za-z_][\w.]{0,60}(?::[\w<>]{1,60}){0,2})"
-    r"(?:\s+[-|:>]\s+|:\s+|(?<=[\])>])\s*[-|:]?\s*)"
+    r"(?:\s+[-|:>]\s+|:\s+|(?<=[\])>])\s*[-|:]?\s*)|[\w./]{1,80}\.py:\d{1,6}\s+(?:[-|:>]\s+)?"
 )
-"""Whose line it is, behind a time or a level: ``train:run:120 - ``, ``[trainer.py:53] ``."""
+"""Whose line it is, behind a time or a level: ``train:run:120 - ``, ``[trainer.py:53] ``, ``run.py:77 ``."""
 TAG = re.compile(
     r"\[(?!\s?(?:global|train|step|iter|epoch|update|batch|episode|round|rollout))[A-Za-z][\w .:-]{0,24}\]\s*[:|-]?\s*",
     re.IGNORECASE,
@@ -129,6 +129,12 @@ HEAD = re.compile(
     re.IGNORECASE,
 )
 """``[step 10/500] ``, ``Epoch 1, ``: counters that a line begins with."""
+TITLE = re.compile(
+    rf"(?!eval|val|test)[A-Za-z][A-Za-z ]{{0,40}}\b(?:at|for|after|of)\s(?P<name>{COUNTER})\s(?P<value>\d{{1,9}})"
+    r"(?:\s?/\s?(?P<total>\d{1,9}))?:",
+    re.IGNORECASE,
+)
+"""``Metrics at step 12:``, above the lines of a row."""
 BEHIND = re.compile(r"[A-Za-z][^:=]{0,60}\s(?:@|at|#|step)?\s?\d{1,9}:\s+(.+)")
 BARE_HEAD = re.compile(
     r"[\[(](?P<value>\d{1,9})(?:\s?/\s?(?P<total>\d{1,9}))?[\])]\s*[:|-]?\s*|(?P<of>\d{1,9})/(?P<all>\d{1,9})\s*[:|]\s*"
@@ -300,6 +306,8 @@ def _heads(text: str) -> tuple[list[PrintedField], str]:
         step = (int(epoch[1]) - 1) * int(epoch[3]) + int(epoch[2])
         found = [PrintedField("step", epoch[2], step, int(epoch[3]) if epoch[1] == "1" else None)]
         return found, text[: epoch.start()] + text[epoch.end() :].lstrip(", ")
+    if (title := TITLE.fullmatch(text)) is not None:
+        return [_counter(title["name"], title["value"], title["total"])], ""
     heads: list[PrintedField] = []
     while (head := HEAD.match(text)) is not None:
         heads.append(_counter(head["name"], head["value"], head["total"]))

@@ -18,9 +18,9 @@ from grpo_watch.frameworks.guessing import OF_LEARNING, guess, names_training
 
 STEP_NAMES = (
     *("step", "global_step", "training_step", "training_iteration", "train_step", "optimizer_step", "steps"),
-    *("iteration", "iter", "update"),
+    *("iteration", "iter", "update", "step_num"),
 )
-STEP_ENDINGS = ("/global_step", "/step", "/iteration", "_step/value")
+STEP_ENDINGS = ("/global_step", "/step", "/iteration", "/step_num", "_step/value")
 """wandb's ``_step`` counts calls of its logger, and comes after them."""
 COARSE_STEPS = ("epoch_step", "episode", "rollout", "round", "batch", "batch_idx", "idx", "index", "i")
 """What counts rows where nothing counts steps."""
@@ -33,7 +33,21 @@ MOST_RUNS = 64
 MARK = "#"
 """What stands between the file and the run's name in the name of a channel."""
 RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
-METRIC_NAMES = ("name", "metric", "key", "tag", "variable", "metric_name", "metricName", "series", "field", "label")
+METRIC_NAMES = (
+    *(
+        "name",
+        "metric",
+        "key",
+        "tag",
+        "variable",
+        "metric_name",
+        "metric.name",
+        "metricName",
+        "series",
+        "field",
+        "label",
+    ),
+)
 NUMBERS = ("value", "val", "metric_value", "metricValue", "scalar", "y")
 """What a number is called where each has a mapping of its own."""
 TYPED = {"f8": "d", "f4": "f", "i4": "i", "u4": "I", "i2": "h", "u2": "H", "i1": "b", "u1": "B"}
@@ -255,7 +269,7 @@ def _one_by_one(part: Sequence[Any]) -> Rows:
 
 def single_number(row: Mapping[str, Any]) -> Mapping[str, object] | None:
     """The row of a mapping that holds one number, its name and its step; None for any other."""
-    name = _name(row)
+    name, row = _name(row), row_numbers.flat(row)
     value = next((key for key in NUMBERS if is_number(row.get(key))), None)
     step = step_key(key for key in map(str, row) if key != value and row[key] != name)
     return None if name is None or value is None or step is None else {"step": row[step], name: row[value]}

@@ -19,6 +19,8 @@ LEAST_FIELDS = 2
 """Fields of a row beside its step."""
 CONSISTENT = 3
 """This many rows with the same keys and rising steps make a log of rows; text around a model's answers has no such."""
+SURE = 3
+"""Metrics of an update that make a single row one."""
 MOST_HELD = 64
 MOST_KEYS = 256
 WORDS = (
@@ -276,8 +278,19 @@ class OwnLines:
             yield MetricLine(step, row.values, max_steps=row.max_steps, resolution=row.resolution)
 
     def flush(self) -> Sequence[MetricLine]:
-        """The last row, if it is complete."""
-        return self._close() if self.sure or len(self._held) == CONSISTENT - 1 else ()
+        """The last row, if it is complete; of a log that has fewer than three those that show what they are."""
+        if self.sure or len(self._held) == CONSISTENT - 1:
+            return self._close()
+        block, self._block = self._block, _Block()
+        rows = [*self._held, *([block.row(self._decimals.resolution(block.texts))] if block.whole else [])]
+        self._held = []
+        return rows if rows and all(map(_plain, rows)) else ()
+
+
+def _plain(row: MetricLine) -> bool:
+    """Whether a row shows by itself that it is one: a step, a reward, and metrics that only updates have."""
+    known = {guess(name) for name in row.values}
+    return row.step is not None and "reward_mean" in known and len(known & OF_UPDATES) >= SURE
 
 
 UNQUOTED = re.compile(rb"\{\s{0,9}[A-Za-z_][\w./]{0,60}\s?[:=]\s{0,4}[-\d][^{]*\}")

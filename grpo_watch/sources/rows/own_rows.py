@@ -25,11 +25,15 @@ NAME = re.compile(r"[A-Za-z][\w./%@()-]*(?: [A-Za-z(][\w./%@()-]*){0,4}")
 RULER = re.compile(r"[\s|:+=\u2500-\u257f-]+")
 BARS = re.compile(r"[|\u2502\u2503\u2551]")
 SIDES = "|\u2502\u2503\u2551 "
+EMPHASIS = re.compile(
+    r"^[\s*`\u2190-\u21ff\u2300-\u2bff\ufe0f\U0001f000-\U0001faff]+|[\s*`\u2190-\u21ff\u2300-\u2bff\ufe0f\U0001f000-\U0001faff]+$"
+)
+"""What Markdown and people put around a cell: ``**0.5**``, a picture, an arrow."""
 WIDE = re.compile(r"\s{2,}|\t")
 
 
 def _split(text: str) -> list[str]:
-    return [cell.strip() for cell in BARS.split(text)]
+    return [EMPHASIS.sub("", cell) for cell in BARS.split(text)]
 
 
 class PrintedColumns:
@@ -185,6 +189,10 @@ CELLS = re.compile(
     rb"\s{0,40}([-+]?[\w.][\w.+-]{0,30})\s*\xe2\x94[\x82\x83]\s*"
 )
 """A metric and its number between two rules, as panels of one step show them: ``\u2502 kl \u2502 0.01 \u2502``."""
+PANEL = re.compile(rb"\xe2\x94[\x82\x83]\s*[A-Za-z_][\w./@ -]{0,60}[=:]\s{0,9}[-+\d.]")
+"""A line of pairs between two rules: ``\u2502 kl=0.01 \u2502 loss=0.1 \u2502``."""
+GLYPHS = re.compile(rb"\s{0,90}(?:\xe2\x94[\x82\x83]|(?:\xe2\x96[\x80-\x9f])+)\s{0,90}")
+"""Rules, and the blocks of a bar."""
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
 """Moves the cursor of a terminal, behind a bar drawn below another one."""
 
@@ -241,6 +249,8 @@ class OwnRows:
         """The row that a line drawn with rules completes: other text never looks so."""
         if (cells := CELLS.fullmatch(data)) is not None:
             return self.line(b"%s: %s" % cells.groups())
+        if PANEL.match(data) is not None:
+            return self.line(GLYPHS.sub(b" | ", data).strip(b" |"))
         if self._bars.sure or self._lines.sure:
             return ()
         rows = self._columns.feed(data)

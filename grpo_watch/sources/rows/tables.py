@@ -83,14 +83,7 @@ def table_owner(header: Sequence[str]) -> str | None:
 def row_of(keys: Sequence[str], cells: Sequence[str]) -> TableRow:
     """The row of these cells; an empty cell is a metric that was not logged, text is left out."""
     shown = {key: cell.strip() for key, cell in zip(keys, cells, strict=False) if cell.strip() not in NOTHING}
-    return TableRow(
-        row_numbers.place(_whole(shown)).step, row_numbers.numbers(dict(shown)), _resolution(shown.values())
-    )
-
-
-def _whole(shown: Mapping[str, str]) -> dict[str, str]:
-    """Steps that pandas wrote as ``12.0`` are whole numbers."""
-    return {key: cell[:-2] if key in row_numbers.STEPS and cell.endswith(".0") else cell for key, cell in shown.items()}
+    return TableRow(row_numbers.place(shown).step, row_numbers.numbers(shown), _resolution(shown.values()))
 
 
 def _resolution(cells: Iterable[str]) -> float | None:
