@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.records import Tick
 from grpo_watch.report.check_document import document
 from grpo_watch.rules.packs import load_rules
+from grpo_watch.sources.console.source import signs_of
 from grpo_watch.sources.discovery.unread import nothing_there
 
 
@@ -38,6 +40,22 @@ def test_a_readme_that_shows_rows_is_named(tmp_path: Path) -> None:
     rows = "".join(f"step {n} | loss 0.1 | reward 0.{n}\n" for n in range(1, 5))
     (tmp_path / "README.md").write_text(f"# Results\n\n{rows}")
     assert "README.md shows rows of a training, which may be an example: name the file" in nothing_there(tmp_path)
+
+
+@pytest.mark.parametrize("end", ["", "[rank0]: Traceback (most recent call last):\n[rank0]: KeyboardInterrupt\n"])
+def test_a_score_that_stands_alone_on_its_lines_is_proposed_and_then_read(end: str, tmp_path: Path) -> None:
+    """Nothing tells it from what an evaluation prints, so the answer asks."""
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(f"Loading 4 GB\nPercentage of correct examples:  0.{n}6\nIteration: {n} Micro: 1\n" for n in range(6))
+        + end
+    )
+    found, _ = find_runs([str(tmp_path)])
+    said = " ".join(problem for run in found for problem in run.problems) or nothing_there(tmp_path)
+    columns = {"reward_mean": "Percentage of correct examples"}
+    assert f"if {columns['reward_mean']} is the reward" in said
+    assert f'"columns": {json.dumps(columns)}}}]`' in said
+    assert [row.values["reward_mean"] for row in signs_of(path.read_bytes(), columns).rows][:2] == [0.06, 0.16]
 
 
 def test_rewards_of_single_completions_are_named(tmp_path: Path) -> None:

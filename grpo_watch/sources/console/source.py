@@ -21,7 +21,9 @@ from grpo_watch.sources.console.rows import TablesFrom
 from grpo_watch.sources.console.step_placement import epoch_length
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.files.tail import SplitLine, Tail
+from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
+from grpo_watch.sources.rows.own_lines import may_show
 
 LONGEST_PIECE = 1 << 20
 """Bytes between two carriage returns or line ends; a row takes about 1 KB."""
@@ -166,6 +168,7 @@ def _end(path: Path, roots: Sequence[Path]) -> bytes:
 
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
+SCORES = re.compile(rb"reward|return|score|correct|accura|success|solved", re.IGNORECASE)
 ENOUGH = 20
 """Rows of a text after which no more of it is read to recognise it; a framework names itself in the first."""
 
@@ -183,9 +186,9 @@ class LogSigns(NamedTuple):
     bars: bool = False
 
 
-def signs_of(text: bytes) -> LogSigns:
-    """Read a piece of a log as a console."""
-    parser, rows, death = ConsoleParser("", 0, SourceStats(), {}), list[RawRow](), ""
+def signs_of(text: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> LogSigns:
+    """Read a piece of a log as a console; ``columns`` as in ``ConsoleSource``."""
+    parser, rows, death = ConsoleParser("", 0, SourceStats(), {}, None, columns), list[RawRow](), ""
     begun = bars = False
     pieces: Iterator[bytes | None] = chain(re.split(rb"[\r\n]+", text), (None,))
     for piece in pieces:
@@ -199,3 +202,17 @@ def signs_of(text: bytes) -> LogSigns:
         if len(rows) >= ENOUGH or (rows and parser.framework):
             break
     return LogSigns(rows, parser.framework, death, begun, bars)
+
+
+def lone_score(text: bytes) -> str:
+    """The name of a score that stands alone on lines of a log whose rows show, if it is the reward; empty: none.
+
+    Nothing tells it from what an evaluation prints, so it is for people to say.
+    """
+    shown: dict[str, set[str]] = {}
+    for line in text.splitlines() if SCORES.search(text) is not None else ():
+        fields = fields_of(line.decode("utf-8", "replace")) if SCORES.search(line) is not None else ()
+        if len(fields) == 1 and may_show(line):
+            shown.setdefault(fields[0].name, set()).add(fields[0].text)
+    tried = (name for name, numbers in shown.items() if len(numbers) > 1)
+    return next((name for name in tried if len(signs_of(text, {"reward_mean": name}).rows) > 1), "")

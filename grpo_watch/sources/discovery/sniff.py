@@ -17,7 +17,7 @@ from grpo_watch.frameworks.guessing import names_updates
 from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT
-from grpo_watch.sources.console.source import signs_of
+from grpo_watch.sources.console.source import lone_score, signs_of
 from grpo_watch.sources.discovery.row_files import (
     MAY_HOLD_ROWS,
     WINDOW,
@@ -33,7 +33,7 @@ from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.own_rows import PrintedColumns
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
-from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table
+from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table, proposed
 from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named
         return SniffedFile(ChannelContent.CONSOLE if named or log else None)
     if holds_table(name, head, METRIC_KEYS):
         return SniffedFile(ChannelContent.TABLE)
-    found = SniffedFile(None) if name.endswith((*YAML, *MARKED_UP)) else _console(*ends, named=named)
+    found = SniffedFile(None) if name.endswith((*YAML, *MARKED_UP)) else _console(path, *ends, named=named)
     document = (found.what is None or found.problem) and holds_document(path, roots, head)
     return SniffedFile(ChannelContent.JSON_DOCUMENT) if document else found
 
@@ -351,7 +351,13 @@ def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     return SniffedFile(ChannelContent.CONSOLE if wrapped else ChannelContent.TRAINER_STATE if listed else None)
 
 
-def _console(head: bytes, tail: bytes, *, named: bool) -> SniffedFile:
+def lone_number(path: Path, head: bytes) -> str:
+    """What to do where a log shows a score alone on its lines, which was tried; empty: it does not."""
+    alone = lone_score(head) if CONSOLE_NAME.fullmatch(path.name) else ""
+    return f"only single numbers stand beside a name: {proposed(path, {'reward_mean': alone})}" if alone else ""
+
+
+def _console(path: Path, head: bytes, tail: bytes, *, named: bool) -> SniffedFile:
     if b"\0" in head[:64] and head[:4096].count(b"\0") > len(head[:4096]) // 10:
         return SniffedFile(ChannelContent.CONSOLE if named else None, problem="a binary file, no log")
     signs = signs_of(head)
@@ -366,9 +372,9 @@ def _console(head: bytes, tail: bytes, *, named: bool) -> SniffedFile:
     died = refused(signs.death) or (signs.death and any(map(LABELLED.search, both)))
     listed = any(table.name == framework and table.traces.is_console for table in bases_last())
     if (mentioned and begun) or died or listed:
-        return SniffedFile(ChannelContent.CONSOLE, framework)
+        return SniffedFile(ChannelContent.CONSOLE, framework, lone_number(path, head))
     if named:
-        empty = "" if not head.strip() else "no training output recognised in it yet"
+        empty = "" if not head.strip() else lone_number(path, head) or "no training output recognised in it yet"
         return SniffedFile(ChannelContent.CONSOLE, framework, empty)
     return SniffedFile(None, bars=signs.bars)
 

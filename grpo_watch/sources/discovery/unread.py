@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from grpo_watch.sources.base import Source
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.row_files import ends_of
-from grpo_watch.sources.discovery.sniff import ABOUT, CONSOLE_NAME, holds_log
+from grpo_watch.sources.discovery.sniff import ABOUT, CONSOLE_NAME, holds_log, lone_number
 from grpo_watch.sources.discovery.walk import WalkedFolder
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
 from grpo_watch.sources.rows.document import YAML
@@ -27,7 +26,7 @@ from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.jsonl import JsonlSource, decode
 from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.own_lines import LONGEST
-from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, TableSource, cells_of, delimiter_of
+from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, TableSource, cells_of, delimiter_of, proposed
 
 NOTHING = "nothing there looks like a training log, a metrics file or a checkpoint"
 UNPARSED = "no metric row could be parsed; the first line that looks like one is "
@@ -136,6 +135,8 @@ def unread_row(path: Path, roots: Sequence[Path]) -> str:
 def _unnamed_columns(path: Path) -> str:
     """Which columns, keys or pairs of a file hold numbers, and the settings that read them; empty: there are none."""
     names = list(_columns(path))[:MOST_SHOWN]
+    if not names and (alone := _proposed(path)):
+        return f"{path.name}: {alone}"
     shown = f"{path.name} has numbers under {', '.join(names)}, none of them known as a metric: "
     return shown + (_proposed(path) or HOW_ELSE) if names else ""
 
@@ -147,16 +148,15 @@ def _proposed(path: Path) -> str:
     known as another metric.
     """
     columns = _columns(path)
+    if not columns:
+        return lone_number(path, ends_of(path, [path.parent])[0])
     step = next((key for key, values in columns.items() if _rises(values)), None)
     others = (key for key, values in columns.items() if key != step and len(set(values)) > 1 and guess(key) is None)
     reward = next(others, None)
     if reward is None:
         return ""
     named = {"reward_mean": reward} if step is None else {"step": step, "reward_mean": reward}
-    if not _reads(path, named):
-        return ""
-    mapping = json.dumps({"path": str(path), "columns": named})
-    return f"if {reward} is the reward, check the file with `runs: [{mapping}]` in grpo-watch.yaml"
+    return proposed(path, named) if _reads(path, named) else ""
 
 
 def _reads(path: Path, columns: Mapping[str, str]) -> bool:

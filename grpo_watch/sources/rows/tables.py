@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -311,6 +312,14 @@ def _long(header: Sequence[str], rows: Sequence[Sequence[str]]) -> TableArms:
 
 
 TABLES = (".csv", ".tsv")
+
+
+def proposed(path: PurePath, columns: Mapping[str, str]) -> str:
+    """The settings with which the rows of a file are read if one of its names is the reward."""
+    mapping = json.dumps({"path": str(path), "columns": columns})
+    return f"if {columns['reward_mean']} is the reward, check the file with `runs: [{mapping}]` in grpo-watch.yaml"
+
+
 HEADER_NEEDED = "no column of its header is known; say what they mean under runs: columns: in grpo-watch.yaml"
 
 
