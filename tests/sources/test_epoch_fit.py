@@ -61,7 +61,7 @@ def test_a_bar_that_shows_the_first_and_the_last_step_alone(printed: str | None,
     assert not any(isinstance(item, RunConfig) and "steps_counted" in item.settings for item in found)
 
 
-def test_where_nothing_shows_the_interval_the_steps_are_said_to_be_unknown(tmp_path: Path) -> None:
+def test_where_nothing_shows_the_interval_the_steps_are_called_unknown(tmp_path: Path) -> None:
     found = items_of(tmp_path, "".join([START, "\n", *AVERAGES]))
     assert any(isinstance(item, RunConfig) and "steps_counted" in item.settings for item in found)
 

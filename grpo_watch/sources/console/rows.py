@@ -27,6 +27,8 @@ from grpo_watch.sources.settings.printed_config import PRINTED, PrintedSizes
 
 COUNTED = ("reward_failures", "tool_errors")
 """Metrics that count lines between rows."""
+MOST_GUESSED = 2
+"""First rows that may be counted before a bar shows how many steps lie between two."""
 REPORTED = 8
 """Texts remembered since the last row, each of which is reported once."""
 
@@ -98,7 +100,7 @@ class ConsoleRows:
             step = self.steps.fitted(step, held.values.get("epoch"))
         if held.stream is None:
             self.steps.placed(step)
-            if self.steps.unknown and self.steps.rows > 1:
+            if self.steps.unknown and self.steps.rows > MOST_GUESSED:
                 self._count()
             held.values.update({metric: float(count) for metric, count in (+self.failed).items()})
             self.failed.clear()

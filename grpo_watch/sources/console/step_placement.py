@@ -170,6 +170,7 @@ class StepPlacement:
         guessed, self.guess = step == self.guess, None
         if self.last is not None and step > self.last and not (guessed or self.guessed):
             self.gap, self.proved = step - self.last, True
+        self.proved = self.proved or (not guessed and step == (self.last or 0) + self.gap)
         self.guessed = guessed
         self.last = step
         self.rows += 1
