@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -79,21 +79,8 @@ KINDS: Mapping[ChannelContent, ChannelKind] = {
 }
 """The channels that give metric rows."""
 
-SIMPLE: Mapping[ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]] = {
-    ChannelContent.JSONL_PIECES: JsonlPiecesSource,
-    ChannelContent.TRAINER_STATE: _late("rows.trainer_state", "TrainerStateSource"),
-    ChannelContent.NOTEBOOK: _late("console.notebook", "NotebookSource"),
-    ChannelContent.JSON_DOCUMENT: DocumentSource,
-    ChannelContent.ROW_PIECES: PiecesSource,
-}
-"""Sources that need nothing but their file."""
-MAPPED: Mapping[
-    ChannelContent, Callable[[str, Path, Sequence[Path], int, Cursor | None, Mapping[str, str]], Source]
-] = {
-    ChannelContent.JSONL: JsonlSource,
-    ChannelContent.TABLE: _late("console.notebook", "table_source"),
-}
-"""Sources whose columns a user may have to explain."""
+MAPPED = frozenset({ChannelContent.JSONL, ChannelContent.TABLE, ChannelContent.CONSOLE})
+"""Channels whose columns a user may have to explain."""
 COMPLETIONS = frozenset(
     {ChannelContent.COMPLETIONS_JSONL, ChannelContent.COMPLETIONS_PARQUET, ChannelContent.COMPLETION_DUMPS}
 )
@@ -101,6 +88,14 @@ COMPLETIONS = frozenset(
 SHOW_TEXTS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE, ChannelContent.WANDB_TABLES, ChannelContent.TRACKIO}
 """Channels beside which the tables that TRL prints to the console show nothing new."""
 SOURCES: Mapping[ChannelContent, Callable[..., Source]] = {
+    ChannelContent.JSONL: JsonlSource,
+    ChannelContent.JSONL_PIECES: JsonlPiecesSource,
+    ChannelContent.JSON_DOCUMENT: DocumentSource,
+    ChannelContent.ROW_PIECES: PiecesSource,
+    ChannelContent.CONSOLE: _late("console.source", "ConsoleSource"),
+    ChannelContent.TABLE: _late("console.notebook", "table_source"),
+    ChannelContent.NOTEBOOK: _late("console.notebook", "NotebookSource"),
+    ChannelContent.TRAINER_STATE: _late("rows.trainer_state", "TrainerStateSource"),
     ChannelContent.RUN_CONFIG: RunConfigSource,
     ChannelContent.PROBE: _late("checkpoints.probe_source", "ProbeSource"),
     ChannelContent.CHECKPOINTS: _late("checkpoints.source", "CheckpointSource"),
@@ -109,7 +104,7 @@ SOURCES: Mapping[ChannelContent, Callable[..., Source]] = {
     ChannelContent.COMPLETION_DUMPS: _late("completions.rollout_dumps", "CompletionDumpsSource"),
     ChannelContent.WANDB_TABLES: _late("completions.completion_table", "WandbTablesSource"),
 }
-"""Sources that are made alike (``ChannelSource``), beside those of trackers."""
+"""What reads each channel, beside trackers."""
 STEP = "step"
 """What ``columns`` calls the step, which is no metric."""
 
@@ -264,30 +259,18 @@ class _Builder:
         size = self.pipeline.state.number("num_generations")
         return int(size) if size is not None else None
 
-    def _console(self, name: str) -> Callable[[str, Path, Sequence[Path], int, Cursor | None], Source]:
-        tables = None if name in self.without_tables else partial(ConsoleTables, examples=self.examples)
-        return partial(_late("console.source", "ConsoleSource"), tables=tables, columns=self.columns)
-
     def _source(self, channel: FoundChannel) -> Source | None:
-        name, path, segment = channel.name, channel.path, channel.segment
-        common = (name, path, self.roots)
-        cursor = self.cursors.get(name)
-        simple = self._console(name) if channel.what is ChannelContent.CONSOLE else SIMPLE.get(channel.what)
-        if simple is not None:
-            return simple(*common, segment, cursor)
-        mapped = MAPPED.get(channel.what)
-        if mapped is not None:
-            return mapped(*common, segment, cursor, self.columns)
-        return self._made_alike(channel, cursor)
-
-    def _made_alike(self, channel: FoundChannel, cursor: Cursor | None) -> Source | None:
-        """A ``ChannelSource``; None for a channel without a reader."""
         made, own = channel.opens or SOURCES.get(channel.what), dict[str, Any]()
-        if channel.what is ChannelContent.CHECKPOINTS and self.care is not None:
+        silent = channel.name in self.without_tables
+        if channel.what in MAPPED:
+            own = {"columns": self.columns}
+        if channel.what is ChannelContent.CONSOLE:
+            own["tables"] = None if silent else partial(ConsoleTables, examples=self.examples)
+        elif channel.what is ChannelContent.CHECKPOINTS and self.care is not None:
             own = {"limits": self.care}
         elif (tracker := reader(channel.what.value)) is not None:
-            made, own = tracker, {"run": run_name(channel.name), "tables": channel.name not in self.without_tables}
+            made, own = tracker, {"run": run_name(channel.name), "tables": not silent}
         if made is None:
             return None
-        place = (channel.name, channel.path, self.roots, self._group_size, channel.segment, cursor)
-        return made(*place, examples=self.examples, submit=self.submit, **own)
+        place = (channel.name, channel.path, self.roots, self._group_size, channel.segment)
+        return made(*place, self.cursors.get(channel.name), examples=self.examples, submit=self.submit, **own)

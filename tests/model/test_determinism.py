@@ -56,11 +56,11 @@ def group_size() -> int | None:
 
 
 def jsonl(path: Path, cursor: Cursor | None) -> Source:
-    return JsonlSource("log", path, [path.parent], 0, cursor)
+    return JsonlSource("log", path, [path.parent], cursor=cursor)
 
 
 def console(path: Path, cursor: Cursor | None) -> Source:
-    return ConsoleSource("log", path, [path.parent], 0, cursor)
+    return ConsoleSource("log", path, [path.parent], cursor=cursor)
 
 
 def completions(path: Path, cursor: Cursor | None) -> Source:

@@ -81,7 +81,7 @@ def test_however_it_grows_and_whichever_goes_on(
         if turn in restarts:
             cursor = source.cursor()
             source.close()
-            source = JsonlPiecesSource(path.name, path, [folder], 0, cursor)
+            source = JsonlPiecesSource(path.name, path, [folder], cursor=cursor)
     found += rows(list(source.finish()))
     assert [row.step for row in found] == list(range(8))
     assert {len(row.values) for row in found} == {6}

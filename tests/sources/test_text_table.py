@@ -67,7 +67,7 @@ def test_it_is_read_while_it_grows(tmp_path: Path) -> None:
     cursor = source.cursor()
     source.close()
     write(path, SECOND[12:], "a")
-    successor = TableSource("t.csv", path, [tmp_path], 0, cursor)
+    successor = TableSource("t.csv", path, [tmp_path], cursor=cursor)
     assert [(row.step, row.values["kl"]) for row in rows(everything(successor))] == [(2, 0.000013)]
 
 
@@ -122,7 +122,7 @@ def test_the_html_of_a_cell_gives_each_row_once(tmp_path: Path) -> None:
     assert list(source.poll(2.0)) == []
     cursor = source.cursor()
     write(path, html(one, two, bar="[9/9 02:43:09, Epoch 1/1]"))
-    items = everything(HtmlTableSource("cell.html", path, [tmp_path], 0, cursor))
+    items = everything(HtmlTableSource("cell.html", path, [tmp_path], cursor=cursor))
     assert [(row.step, row.values) for row in rows(items)] == [(2, {"reward": 0.75, "kl": 0.0002})]
     assert [item.kind for item in items if isinstance(item, RunEvent)] == [EventKind.FINISHED]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
+from grpo_watch.engine.records import ChannelKind, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.base import ChannelSource, Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.rows.document import RewrittenSource
 from grpo_watch.sources.rows.html_tables import HTML, HtmlTable, TableParser
@@ -233,18 +233,9 @@ class HtmlTableSource(NotebookSource):
         return super().finish()
 
 
-def table_source(
-    name: str,
-    path: Path,
-    roots: Sequence[Path],
-    segment: int = 0,
-    cursor: Cursor | None = None,
-    columns: Mapping[str, str] | None = None,
-) -> Source:
+def table_source(name: str, path: Path, *place: Any, **own: Any) -> ChannelSource:
     """The source of a table by its file's name: HTML, else one line per row."""
-    if path.suffix in HTML:
-        return HtmlTableSource(name, path, roots, segment, cursor)
-    return TableSource(name, path, roots, segment, cursor, columns)
+    return (HtmlTableSource if path.suffix in HTML else TableSource)(name, path, *place, **own)
 
 
 def holds_run(text: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
 from grpo_watch.errors import SourceError
@@ -20,13 +20,11 @@ from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
 from grpo_watch.sources.console.step_placement import epoch_length
 from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.files.tail import SplitLine, Tail
+from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
 from grpo_watch.sources.rows.own_lines import may_show
 
-LONGEST_PIECE = 1 << 20
-"""Bytes between two carriage returns or line ends; a row takes about 1 KB."""
 ENDING = 64 << 10
 """Bytes of the end of a log in which its trainer's summary stands."""
 MOST_REPEATS = 16
@@ -59,28 +57,21 @@ class ConsoleSource(TailSource):
     place), a kill between these few items loses the rest.
     """
 
-    def __init__(  # noqa: PLR0913  a file, where to continue, and how its lines are read
-        self,
-        name: str,
-        path: Path,
-        roots: Sequence[Path],
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        *,
-        tables: TablesFrom | None = None,
-        columns: Mapping[str, str] = MappingProxyType({}),
+    LONGEST = 1 << 20
+    """Bytes between two carriage returns or line ends; a row takes about 1 KB."""
+
+    def _begin(
+        self, *, tables: TablesFrom | None = None, columns: Mapping[str, str] = MappingProxyType({}), **_: Any
     ) -> None:
-        self.name, self.stats = name, SourceStats()
-        state = dict(cursor.state) if cursor is not None else {}
+        super()._begin(bars=True)
+        state = dict(self._known)
         self._again = row_numbers.whole(state.pop("again", 0)) or 0
-        self._tail = Tail(path, roots, cursor, bars=True, max_line=LONGEST_PIECE)
-        texts = tables(name, segment, state) if tables is not None else None
-        self._parser = ConsoleParser(name, segment, self.stats, state, texts, columns)
-        if cursor is None:
-            self._parser.steps.length = epoch_length(_end(path, roots))
+        texts = tables(self.name, self.segment, state) if tables is not None else None
+        self._parser = ConsoleParser(self.name, self.segment, self.stats, state, texts, columns)
+        if self._start is None:
+            self._parser.steps.length = epoch_length(_end(self._path, self._roots))
         self._queue: deque[Item] = deque()
-        self._generation = 0
-        self._mark = _RestartPoint(cursor or self._tail.cursor(name), state, self._again)
+        self._mark = _RestartPoint(self._start or self._tail.cursor(self.name), state, self._again)
         self._left, self._leaving = self._mark, 0
         self._clean = self._again == 0
         self._same: bytes | None = None

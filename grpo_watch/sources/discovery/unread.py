@@ -14,7 +14,6 @@ from grpo_watch.engine.records import RawRow
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import flat, place
-from grpo_watch.sources.base import Source
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.row_files import ends_of
@@ -160,13 +159,8 @@ def _proposed(path: Path) -> str:
 
 
 def _reads(path: Path, columns: Mapping[str, str]) -> bool:
-    source: Source
-    if path.suffix == ".jsonl":
-        source = JsonlSource(path.name, path, [path.parent], columns=columns)
-    elif path.suffix in TABLES:
-        source = TableSource(path.name, path, [path.parent], columns=columns)
-    else:
-        source = ConsoleSource(path.name, path, [path.parent], columns=columns)
+    reader = JsonlSource if path.suffix == ".jsonl" else TableSource if path.suffix in TABLES else ConsoleSource
+    source = reader(path.name, path, [path.parent], columns=columns)
     try:
         return any(isinstance(item, RawRow) for item in source.poll(0.0))
     finally:

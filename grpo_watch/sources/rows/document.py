@@ -12,15 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
+from typing import Any
 
 import xxhash
 
 from grpo_watch.descriptors import Stamp, stamp
-from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, Scalar
+from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import BROKEN, literal
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning
 from grpo_watch.sources.rows.layouts import MARK, METRIC_NAMES, Rows, is_number, parts_of, shows_reward, single_number
 from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
@@ -47,21 +48,17 @@ LEAST_NUMBERS = 3
 LEAST_CELLS = 3
 
 
-class RewrittenSource(Source, ABC):
+class RewrittenSource(ChannelSource, ABC):
     """Reads a file that is rewritten each time: only items beyond those given come.
 
     A file that begins with another first row is another run, and is given from its beginning. What stands behind the
     last row (an end, an error) is given once, and again where more rows came before it.
     """
 
-    def __init__(
-        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
-    ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self._path, self._roots = path, tuple(roots)
-        state: Mapping[str, Scalar] = cursor.state if cursor is not None else {}
-        self._given, self._ended = (cursor.position if cursor is not None else 0), row_numbers.whole(state.get("ended"))
-        self._first = state.get("row")
+    def _begin(self, **_: Any) -> None:
+        self._given = self._start.position if self._start is not None else 0
+        self._ended = row_numbers.whole(self._known.get("ended"))
+        self._first = self._known.get("row")
         self._stamp: Stamp | None = None
         self._said: set[str] = set()
 
@@ -92,9 +89,6 @@ class RewrittenSource(Source, ABC):
     def cursor(self) -> Cursor:
         """How many items were given, and of which run."""
         return Cursor(self.name, "", self._given, {"row": self._first, "ended": self._ended})
-
-    def close(self) -> None:
-        """No handle stays open."""
 
     def _skip(self, detail: str) -> None:
         """Count what is no row, once however often the file is rewritten."""

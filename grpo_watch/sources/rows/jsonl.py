@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RawR
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import names_updates
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.layouts import single_number, step_key
 from grpo_watch.sources.rows.step_assembly import StepFeed
@@ -30,10 +30,15 @@ NAN_LINE = 1 << 20
 _decode = msgspec.json.Decoder().decode
 
 
-class TailSource(Source, ABC):
-    """Reads a text file that grows; a subclass sets ``_tail`` and says what its lines give."""
+class TailSource(ChannelSource, ABC):
+    """Reads a text file that grows; a subclass says what its lines give."""
 
-    _tail: Tail
+    LONGEST = 8 << 20
+    """Bytes of a line."""
+
+    def _begin(self, *, bars: bool = False, **_: Any) -> None:
+        self._tail = Tail(self._path, self._roots, self._start, bars=bars, max_line=self.LONGEST)
+        self._generation = 0
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield the items of all lines that were completed."""
@@ -65,33 +70,14 @@ class TailSource(Source, ABC):
 class LineSource(TailSource, ABC):
     """Counts lines from 1 in each generation of the file; a subclass reads a line and keeps what must be kept.
 
-    Args:
-        name: the channel's name.
-        path: the file.
-        roots: folders that links may not lead out of.
-        segment: order among the files of this kind.
-        cursor: where an earlier reader stopped.
-        columns: what the user calls a column's meaning (canonical name or ``step``) → the column or key.
+    ``columns``: what the user calls a column's meaning (canonical name or ``step``) → the column or key.
     """
 
-    LONGEST = 8 << 20
-    """Bytes of a line."""
-
-    def __init__(
-        self,
-        name: str,
-        path: Path,
-        roots: Sequence[Path],
-        segment: int = 0,
-        cursor: Cursor | None = None,
-        columns: Mapping[str, str] | None = None,
-    ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self._tail, self._generation = Tail(path, roots, cursor, max_line=self.LONGEST), 0
-        self._columns = columns or {}
-        state = cursor.state if cursor is not None else {}
-        self._line = row_numbers.whole(state.get("line")) or 0
-        self._recall(state)
+    def _begin(self, *, columns: Mapping[str, str] = MappingProxyType({}), **_: Any) -> None:
+        super()._begin()
+        self._columns = columns
+        self._line = row_numbers.whole(self._known.get("line")) or 0
+        self._recall(self._known)
 
     def cursor(self) -> Cursor:
         """Where reading would continue, and what later lines need of those before."""
@@ -235,13 +221,9 @@ class JsonlPiecesSource(TailSource):
     counted; so is what comes late of a step. Values that are not finite it leaves out: the metric is absent then.
     """
 
-    def __init__(
-        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
-    ) -> None:
-        self.name, self.stats = name, SourceStats()
-        self._tail = Tail(path, roots, cursor)
-        self._feed = StepFeed(name, ChannelKind.JSONL, segment, cursor)
-        self._generation = 0
+    def _begin(self, **_: Any) -> None:
+        super()._begin()
+        self._feed = StepFeed(self.name, ChannelKind.JSONL, self.segment, self._start)
         self.step_column = ""
 
     def finish(self) -> Iterator[Item]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
+from typing import Any
 
 from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess, names_updates
-from grpo_watch.sources.base import Source, SourceStats
+from grpo_watch.sources.base import ChannelSource
 from grpo_watch.sources.rows.document import YAML, whole_text
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import MARK, Rows, joined, step_key, triples
@@ -120,19 +121,16 @@ def _decoded(text: str, decode: Callable[[str], object]) -> object:
         return None
 
 
-class PiecesSource(Source):
+class PiecesSource(ChannelSource):
     """Reads a folder whose files hold one step or one metric each; only files that changed are read again.
 
     The newest step is held back until a later one comes: a file of it may be missing yet. ``name`` ends with the run
     behind a ``#`` where the files hold several.
     """
 
-    def __init__(
-        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
-    ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self._folder, self._roots, self._run = path, tuple(roots), name.partition(MARK)[2]
-        self._given = cursor.position if cursor is not None else -1
+    def _begin(self, **_: Any) -> None:
+        self._run = self.name.partition(MARK)[2]
+        self._given = self._start.position if self._start is not None else -1
         self._read: dict[Path, tuple[Stamp, Rows]] = {}
 
     def poll(self, seen: float | None) -> Iterator[Item]:
@@ -147,9 +145,6 @@ class PiecesSource(Source):
     def cursor(self) -> Cursor:
         """Up to which step rows were given."""
         return Cursor(self.name, "", self._given, {})
-
-    def close(self) -> None:
-        """No handle stays open."""
 
     def _look(self) -> None:
         try:
@@ -167,11 +162,11 @@ class PiecesSource(Source):
     def _files(self) -> Iterator[Path]:
         """The files of the folder, and those of its numbered folders."""
         try:
-            names = sorted(entry.name for entry in os.scandir(self._folder))[:MOST_FILES]
+            names = sorted(entry.name for entry in os.scandir(self._path))[:MOST_FILES]
         except OSError as error:
-            self.stats.problem = f"{self._folder}: can't be listed: {error.strerror or error}"
+            self.stats.problem = f"{self._path}: can't be listed: {error.strerror or error}"
             return
-        for path in (self._folder / name for name in names):
+        for path in (self._path / name for name in names):
             if path.is_file():
                 yield path
             elif STEP_IN_NAME.fullmatch(path.name) and path.is_dir():

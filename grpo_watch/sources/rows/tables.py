@@ -193,9 +193,9 @@ class TableSource(LineSource):
         text = line.data.decode("utf-8-sig", "replace")
         if not text.strip() or text == self._header or RULER.issuperset(text):
             return None
-        return self._row(text, seen) if self._header else self._begin(text, seen)
+        return self._row(text, seen) if self._header else self._above(text, seen)
 
-    def _begin(self, text: str, seen: float | None) -> Item | None:
+    def _above(self, text: str, seen: float | None) -> Item | None:
         """A line above the rows: a remark, the header, or the first row where a remark was the header."""
         if text.startswith(REMARK):
             self._remark = text

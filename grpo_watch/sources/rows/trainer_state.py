@@ -6,7 +6,7 @@ import codecs
 import json
 import os
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,7 +15,7 @@ from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar, Setting
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.sources.base import Skip, Source, SourceStats
+from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.files.throttle import TurnBudget
 
@@ -136,22 +136,17 @@ class HistoryStream:
         return bool(data)
 
 
-class TrainerStateSource(Source):
+class TrainerStateSource(ChannelSource):
     """Reads the ``log_history`` of a folder's checkpoints (and of the folder itself), or of one file; each step once.
 
     transformers rewrites the file in place, so one that does not parse yet is tried again at the next poll. After a
     resume the history goes back: what a later file has of steps that were given already is passed over.
     """
 
-    def __init__(
-        self, name: str, path: Path, roots: Sequence[Path], segment: int = 0, cursor: Cursor | None = None
-    ) -> None:
-        self.name, self.segment, self.stats = name, segment, SourceStats()
-        self._path, self._roots = path, tuple(roots)
-        state = cursor.state if cursor is not None else {}
-        self._train = row_numbers.whole(state.get("train")) or 0
-        self._eval = row_numbers.whole(state.get("eval")) or 0
-        self._settings = str(state.get("settings") or "")
+    def _begin(self, **_: Any) -> None:
+        self._train = row_numbers.whole(self._known.get("train")) or 0
+        self._eval = row_numbers.whole(self._known.get("eval")) or 0
+        self._settings = str(self._known.get("settings") or "")
         self._read: dict[str, Stamp] = {}
         self._refused = set[str]()
         self._budget = TurnBudget()
