@@ -48,8 +48,8 @@ REPEATED = re.compile(
 )
 """What Ray puts behind a line that several workers printed."""
 REPEATED_MARK = b"x across cluster]"
-INSIDE = re.compile(b"|".join((REPEATED_MARK.replace(b"]", rb"\]"), rb"[\x08\x1b]", ENTITY.pattern)))
-"""What is taken out of a line that begins as it is."""
+INSIDE = (REPEATED_MARK, b"\x1b", b"\x08", b"&")
+"""Where one of these is, something may have to be taken out of a line that begins as it is."""
 TEXTS = ("message", "msg", "text", "log", "line", "event", "body", "textPayload", "MESSAGE", "content")
 """What structured logging calls the text of a line."""
 WRAPS_TEXT = re.compile(rb'"(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){0,400}\d')
@@ -82,7 +82,7 @@ class Envelope:
         """The pieces that this one completes: itself if plain, none of a cut line, several where it holds line ends."""
         self.rank = ""
         if SUSPECT.match(data) is None:
-            return (self._bare(data),) if INSIDE.search(data) is not None else (data,)
+            return (self._bare(data),) if any(mark in data for mark in INSIDE) else (data,)
         if data.startswith(JSON_FILE) and (text := _json_file(data)) is not None:
             return self._ended(text, whole=text[-1:] in b"\r\n")
         if data[:1] == b"{" and JOURNAL_MARK in data and (entry := _object(data)) is not None:
