@@ -329,6 +329,21 @@ FORMS: Mapping[str, Files] = {
             )
         )
     },
+    "a logger's place before the time": {
+        "train.log": by_line(lambda row: f"[INFO|trainer.py:1234] 2026-03-02 10:00:00,123 >> {pairs(row, ': ', ', ')}")
+    },
+    "arrows": {
+        "train.log": by_line(lambda row: f"step {row['step']} => " + ", ".join(f"{key} -> {row[key]}" for key in KEYS))
+    },
+    "a metric at its step": {
+        "train.log": by_line(lambda row: "\n".join(f"{key} @ step {row['step']}: {row[key]}" for key in KEYS))
+    },
+    "a tree": {"train.log": by_line(lambda row: f"Step {row['step']}{block(row, ': ', '├── ')}")},
+    "an answer of Loki": {
+        "loki.json": json.dumps(
+            {"data": {"result": [{"stream": {}, "values": [[f"{10**18 + row['step']}", str(row)] for row in ROWS]}]}}
+        )
+    },
     "the page of a notebook": {
         "train.html": "<html><body><div><pre><span></span>"
         + by_line(str).replace("'", "&#39;")

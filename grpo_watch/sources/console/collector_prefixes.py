@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import unescape
 from typing import Any
 
@@ -52,9 +52,12 @@ INSIDE = (REPEATED_MARK, b"\x1b", b"\x08", b"&")
 """Where one of these is, something may have to be taken out of a line that begins as it is."""
 TEXTS = ("message", "msg", "text", "log", "line", "event", "body", "textPayload", "MESSAGE", "content")
 """What structured logging calls the text of a line."""
-WRAPS_TEXT = re.compile(rb'"(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){0,400}\d')
+WRAPS_TEXT = re.compile(rb'(?:"(?:' + "|".join(TEXTS).encode() + rb')": ?|\["\d{19}", ?)"(?:[^"\\]|\\.){0,400}\d')
 ENTRY = re.compile(rb'\s{0,20}("(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){1,4000}"),?\s{0,4}$')
 """The line with the text of an entry, in a list of them that is written over several lines."""
+NANOSECONDS = re.compile(r"\d{19}")
+DEEPEST = 6
+"""Lists and mappings of an answer that entries may lie in."""
 SYSLOG = re.compile(rb"<\d{1,3}>1 \S{1,40} \S{1,255} \S{1,48} \S{1,128} \S{1,32} (?:-|\[[^\]\r\n]{0,400}\]) ")
 """``<14>1 2026-03-02T10:00:00Z host train 4432 - - `` (RFC 5424)."""
 ENDS = re.compile(rb"[\r\n]+")
@@ -160,10 +163,22 @@ def _message_of(data: bytes) -> bytes | None:
         return None
     text = next((entry[key] for key in TEXTS if isinstance(entry.get(key), str)), None)
     if text is None:  # one list of entries, as services of logs answer
-        lists = [one for value in entry.values() if isinstance(value, list) for one in value if isinstance(one, dict)]
-        texts = (one[key] for one in lists for key in TEXTS if isinstance(one.get(key), str))
-        text = "\n".join(texts) or None
+        text = "\n".join(_texts(entry, DEEPEST)) or None
     return text.encode("utf-8", "replace") if text is not None else None
+
+
+def _texts(value: object, deepest: int) -> Iterator[str]:
+    """The texts of entries in lists of an answer: under a usual name, or behind their nanoseconds as Loki has them."""
+    if isinstance(value, dict):
+        named = [value[key] for key in TEXTS if isinstance(value.get(key), str)]
+        yield from named
+        for inner in value.values() if deepest and not named else ():
+            yield from _texts(inner, deepest - 1)
+    elif isinstance(value, list) and all(isinstance(one, str) for one in value[:3]):
+        yield from value[1:2] if len(value) > 1 and NANOSECONDS.fullmatch(value[0]) else ()
+    elif isinstance(value, list):
+        for inner in value if deepest else ():
+            yield from _texts(inner, deepest - 1)
 
 
 def _message(value: object) -> bytes | None:

@@ -67,6 +67,14 @@ COUNTED_BEHIND = re.compile(
     r"\s\(((?:global[ _])?(?:step|iter|iteration|update|epoch)[ :=#]{1,3}\d{1,9})\)", re.IGNORECASE
 )
 """``loss=0.1 (step 12)``."""
+POINTED = re.compile(r"(?<=[A-Za-z_])\s?(?:->|=>|\u2192)\s?(?=[-+.\d])")
+"""``loss -> 0.1``."""
+COUNTED_AT = re.compile(
+    r"^([A-Za-z][\w./ -]{0,40}?) (?:@|at) ((?:global[ _])?(?:step|iter|iteration|update)[ :=#]{1,3}\d{1,9})"
+    rf"\s?[:=]\s?(?={NUMBER}$)",
+    re.IGNORECASE,
+)
+"""``kl @ step 12: 0.1``."""
 SIGN_AFTER = re.compile(r"(?<=\w)\s{2,40}([:=])(?=\s|\d)")
 """A sign that stands under those of other lines."""
 BULLET = re.compile(r"^\s{0,20}(?:[-*+\u2022\u25aa\u2013]|\d{1,2}[.)])\s{1,4}(?=[A-Za-z*`\"'])")
@@ -78,11 +86,11 @@ SOURCE = re.compile(r"(?<!\s)\s{2,}[\w./]{1,60}\.py:\d{1,6}\s*$")
 """Where ``rich`` shows the line of code."""
 STAMP = re.compile(
     r"\[?(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?(?:[-/]\d{2,4})?)[ T_]\d\d?:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
-    r"(?:\s?Z|\s?[+-]\d\d:?\d\d)?(?:\s?[AP]M)?\]?\s*(?:[-|:]\s+)?|"
+    r"(?:\s?Z|\s?[+-]\d\d:?\d\d)?(?:\s?[AP]M)?\]?\s*(?:(?:[-|:]|>>)\s+)?|"
     r"\[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?\s*(?:[-|:]\s+)?"
 )
 LEVEL = re.compile(
-    r"[\[(<]?(?:DEBUG|INFO|WARNING|WARN|ERROR|SUCCESS|METRICS?|NOTICE|LOG)[\])>]?\s*(?::(?:[\w.]+:)?|[-|])?\s*"
+    r"[\[(<]?(?:DEBUG|INFO|WARNING|WARN|ERROR|SUCCESS|METRICS?|NOTICE|LOG)(?:\|[\w.]{1,60}:\d{1,6})?[\])>]?\s*(?::(?:[\w.]+:)?|[-|])?\s*"
 )
 GLOG = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{1,6}\s+\d{1,9} [\w./]{1,80}:\d{1,6}\]\s*")
 MODULE = re.compile(
@@ -249,6 +257,7 @@ def _plain(text: str) -> str:
         text = ELEMENTS.sub(" ", ELEMENT.sub(r"\1=\2 ", text))
     if "val" in text:
         text = SINGLE.sub(r"\1=", text)
+    text = _pointed(text)
     if "{" in text:
         text = GROUP.sub(_pairs, text).replace("{", " ").replace("}", " ")
     if "[" in text:
@@ -260,6 +269,12 @@ def _plain(text: str) -> str:
     if "  " in text:
         text = SIGNED.sub(r"\1 ", SIGN_AFTER.sub(r"\1 ", text))
     return text.replace('"', "").replace("'", "").replace("`", "").replace("**", "")
+
+
+def _pointed(text: str) -> str:
+    """The text with signs of equality for arrows before a number, and its step first."""
+    shown = ">" in text or "@" in text or "\u2192" in text or " at " in text
+    return COUNTED_AT.sub(r"\2, \1: ", POINTED.sub(": ", text)) if shown else text
 
 
 def _listed(found: re.Match[str]) -> str:

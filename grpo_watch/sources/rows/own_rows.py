@@ -191,6 +191,8 @@ CELLS = re.compile(
 """A metric and its number between two rules, as panels of one step show them: ``\u2502 kl \u2502 0.01 \u2502``."""
 PANEL = re.compile(rb"\xe2\x94[\x82\x83]\s*[A-Za-z_][\w./@ -]{0,60}[=:]\s{0,9}[-+\d.]")
 """A line of pairs between two rules: ``\u2502 kl=0.01 \u2502 loss=0.1 \u2502``."""
+BRANCH = re.compile(rb"\xe2\x94[\x94\x9c](?:\xe2\x94\x80){1,4}\s(?=[A-Za-z])")
+"""A line of a tree below the step: ``\u251c\u2500\u2500 kl: 0.01``."""
 GLYPHS = re.compile(rb"\s{0,90}(?:\xe2\x94[\x82\x83]|(?:\xe2\x96[\x80-\x9f])+)\s{0,90}")
 """Rules, and the blocks of a bar."""
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
@@ -249,6 +251,8 @@ class OwnRows:
         """The row that a line drawn with rules completes: other text never looks so."""
         if (cells := CELLS.fullmatch(data)) is not None:
             return self.line(b"%s: %s" % cells.groups())
+        if (branch := BRANCH.match(data)) is not None:
+            return self.line(data[branch.end() :])
         if PANEL.match(data) is not None:
             return self.line(GLYPHS.sub(b" | ", data).strip(b" |"))
         if self._bars.sure or self._lines.sure:
