@@ -100,7 +100,7 @@ class RunView:
     def number(self, name: str) -> float | None:
         """The configured value as a finite number, or None."""
         if name not in self._numbers:
-            self._numbers[name] = _finite(self.setting(name))
+            self._numbers[name] = finite(self.setting(name))
         return self._numbers[name]
 
     def known(self, name: str) -> bool:
@@ -202,7 +202,8 @@ class RunView:
         return int(most) if most is not None and 0 < most < total else total
 
 
-def _finite(value: Scalar) -> float | None:
+def finite(value: Scalar) -> float | None:
+    """A setting's value as a finite number, or None."""
     try:
         known = nan if value is None else float(value)
     except (ValueError, OverflowError):  # a word; a whole number of hundreds of digits

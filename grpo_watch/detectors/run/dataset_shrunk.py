@@ -7,6 +7,7 @@ from math import inf
 
 from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, RunView, no_data, param
 from grpo_watch.engine.records import Reading, RunConfig, Verdict
+from grpo_watch.engine.run_view import finite
 from grpo_watch.engine.traits import LikelyCause
 
 BEFORE, AFTER = "rows_before_filter", "rows_after_filter"
@@ -38,7 +39,7 @@ class DatasetShrunk(Detector):
 
     def setup(self) -> None:
         """No size was printed."""
-        self.before: int | None = None
+        self.before: float | None = None
 
     def blind_because(self, run: RunView) -> str | None:
         """Most frameworks filter nothing, and ms-swift says nothing unless rows are lost."""
@@ -46,15 +47,16 @@ class DatasetShrunk(Detector):
 
     def observe(self, record: RunConfig, run: RunView) -> Iterable[Reading]:
         """Judge when the second size comes. A validation set is filtered after the training set."""
-        before, after = (record.settings.get(name) for name in (BEFORE, AFTER))
-        self.before = self.before if before is None else int(str(before.value))
+        printed = (record.settings.get(name) for name in (BEFORE, AFTER))
+        before, after = (None if setting is None else finite(setting.value) for setting in printed)
+        self.before = self.before if before is None else before
         if after is None or self.before is None:
             reason = self.blind_because(run)
             return no_data(reason) if reason else SILENT
-        rows, left, self.before = self.before, int(str(after.value)), None
-        key = f"{rows} rows"
+        rows, left, self.before = self.before, after, None
+        key = f"{rows:.0f} rows"
         if rows < self.rows or left > self.share * rows:
             return (Reading(Verdict.OK, key),)
-        text = f"a filter left {left:,} of {rows:,} rows of the dataset"
+        text = f"a filter left {left:,.0f} of {rows:,.0f} rows of the dataset"
         evidence = {"share": round(left / rows, 4), "max_prompt_length": run.number("max_prompt_length")}
         return (Reading(Verdict.BREACH, key, left, self.share * rows, text, evidence, immediate=True),)
