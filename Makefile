@@ -1,6 +1,6 @@
 # Every target is one script in scripts/; without make, run the script itself.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-one test-lowest test-pythons test-unprivileged check bench robustness soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release wheel audit frameworks-new
+.PHONY: help demo test test-all test-one test-lowest test-pythons test-unprivileged check bench robustness truth soak channels container lock docs docs-site golden test-frameworks swift-live writers-live preflight-envs preflight-differential system-deps setup release wheel audit frameworks-new
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-29s%s\n", $$1, $$2 }'
@@ -36,6 +36,8 @@ bench: ## measure, beside xxhsum, with a fleet and archives (an hour)
 	@scripts/bench
 robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md and what quotes it
 	@scripts/robustness
+truth: ## judge the same labelled runs with grpo-watch and with other tools from PyPI (ten minutes)
+	@scripts/truth
 soak: ## random histories of a log and of alerts, and 500 kills of the daemon while a receiver misbehaves (half an hour)
 	@scripts/soak
 score: ## how the rules do on labelled runs: detection, false alarms, delay (scripts/score FOLDER for your own)

@@ -23,6 +23,8 @@ FACTS = Path(__file__).parent / "logs.json"
 RAW = "https://raw.githubusercontent.com"
 TREES = "https://api.github.com/repos"
 LARGEST = 200 << 20
+OFFLINE = 3
+"""Failed downloads before any that worked, from which there is no network."""
 Log = dict[str, Any]
 
 
@@ -97,13 +99,16 @@ def place(log: Log) -> str:
 # the download
 
 
-def fetch(folder: Path) -> int:
-    """Download every log that has files; returns how many could not be had."""
+def fetch(folder: Path, chosen: Sequence[Log]) -> int:
+    """Download the logs that have files; returns how many could not be had. The first that fail end it: no network."""
     folder.mkdir(parents=True, exist_ok=True)
-    labels, gone = [], 0
-    for log in logs():
-        if not log["commit"]:
-            continue
+    labels: list[Log] = []
+    gone = 0
+    chosen = [log for log in chosen if log["commit"]]
+    for log in chosen:
+        if gone == OFFLINE and not labels:
+            gone = len(chosen)
+            break
         try:
             for path in log["paths"]:
                 _download(log["repo"], log["commit"], path, folder / log["id"])
@@ -155,7 +160,7 @@ def main() -> int:
     if options.command == "table":
         print("\n".join(table()))
         return 0
-    return int(fetch(options.folder) > 0)
+    return int(fetch(options.folder, logs()) > 0)
 
 
 if __name__ == "__main__":

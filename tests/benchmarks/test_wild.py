@@ -54,7 +54,6 @@ def test_every_fact_is_of_a_known_kind() -> None:
 def test_what_is_fetched_can_be_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = log(id="w1-02", paths=["other.log"])
     cut_out = log(id="w1-03", commit="")
-    monkeypatch.setattr(rounds, "logs", lambda: [log(), gone, cut_out])
     tree = {"tree": [{"path": "logs/train.log", "type": "blob"}]}
 
     def served(address: str) -> bytes:
@@ -65,15 +64,27 @@ def test_what_is_fetched_can_be_scored(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError("404")
 
     monkeypatch.setattr(rounds, "_get", served)
-    assert rounds.fetch(tmp_path) == 1
+    assert rounds.fetch(tmp_path, [log(), gone, cut_out]) == 1
     assert (tmp_path / "w1-01" / "train.log").read_bytes() == b"rows"
     (label,) = json.loads((tmp_path / "labels.json").read_text())
     assert (label["id"], label["entry"]) == ("w1-01", "w1-01")
 
 
 def test_a_path_that_leads_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "logs", lambda: [log(paths=["logs"])])
     tree = {"tree": [{"path": "logs/../../../evil", "type": "blob"}]}
     monkeypatch.setattr(rounds, "_get", lambda address: json.dumps(tree).encode() if "trees" in address else b"x")
-    assert rounds.fetch(tmp_path / "set") == 1
+    assert rounds.fetch(tmp_path / "set", [log(paths=["logs"])]) == 1
     assert not (tmp_path / "evil").exists()
+
+
+def test_without_a_network_no_further_log_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def unreachable(address: str) -> bytes:
+        asked.append(address)
+        raise OSError("name or service not known")
+
+    monkeypatch.setattr(rounds, "_get", unreachable)
+    assert rounds.fetch(tmp_path, [log(id=f"w1-{number}") for number in range(9)]) == 9
+    assert len(asked) == rounds.OFFLINE
+    assert json.loads((tmp_path / "labels.json").read_text()) == []
