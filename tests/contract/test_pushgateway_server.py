@@ -9,6 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from grpo_watch.config.fields import converted
 from grpo_watch.config.sinks import PushgatewaySink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext
@@ -40,7 +41,7 @@ def active(server: Served) -> dict[tuple[str, str], float]:
 
 
 def receiver(server: Served, instance: str) -> Receiver:
-    sink = PushgatewaySink(type="pushgateway", url=server.url, instance=instance, only_labels={})
+    sink = converted(PushgatewaySink, {"type": "pushgateway", "url": server.url, "instance": instance})
     return PushgatewayReceiver(sink, "p", ReceiverContext(lambda: 0.0))
 
 
