@@ -91,5 +91,5 @@ def test_a_log_rotated_a_moment_ago_is_one_channel_for_all(tmp_path: Path, capsy
     assert [channel.name for channel in run.channels if "train" in channel.name] == ["train.log"]
     assert run_cli(["sources", str(tmp_path)]) == 0
     reported = capsys.readouterr().out
-    assert "console: metric rows, progress, tracebacks, 29 records" in reported
+    assert "console: metric rows, progress, tracebacks, 30 records" in reported  # 29 rows, and that they are counted
     assert "train.log.1" not in reported
