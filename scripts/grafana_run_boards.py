@@ -149,7 +149,13 @@ def sampling() -> Dashboard:
             series("grpo_tool_calls_mean", "{{run}} calls"),
             min=0,
         ),
-        lines("Failed reward computations", "none", series("grpo_reward_failures"), min=0),
+        lines(
+            "Failed reward computations and tool calls",
+            "none",
+            series("grpo_reward_failures", "{{run}} rewards"),
+            series("grpo_tool_errors", "{{run}} tools"),
+            min=0,
+        ),
     ]
     gap = [
         lines("Log-probability gap", "none", series("grpo_logprob_gap_rollout"), min=0),

@@ -63,6 +63,7 @@ TOOLS = {"step": 5, "reward": 0.5, "reward_std": 0.2, "kl": 0.01, "tools/failure
 FAILED = """\
 step:1 - critic/score/mean:0.5 - actor/pg_clipfrac:0.1 - actor/ppo_kl:0.1 - training/global_step:1
 Reward API WARNING: Computing reward timeout after 15s. Set reward to 0.
+Error when executing tool: timed out
 step:2 - critic/score/mean:0.5 - actor/pg_clipfrac:0.1 - actor/ppo_kl:0.1 - training/global_step:2
 """
 
