@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePath
@@ -34,8 +34,8 @@ class RolloutDumps:
     ``file`` matches the whole name of a file, its first group is the step; with ``inner`` that of a folder, in which
     the file of the step lies there. ``keys`` are in every row. ``read`` gives
     the completions of one decoded line (none for padding, many for a line of columns). ``ordered``: there is no id,
-    and the completions of a group follow each other in the file. ``evaluation`` decides from a folder's name, its
-    steps and the keys of a first row, in their order, whether evaluation is dumped there.
+    and the completions of a group follow each other in the file. ``evaluation`` decides from a folder's name and its
+    steps whether evaluation is dumped there.
     """
 
     framework: str
@@ -44,7 +44,7 @@ class RolloutDumps:
     read: Callable[[Mapping[str, object]], Iterable[DumpRow]]
     ordered: bool = False
     inner: str = ""
-    evaluation: Callable[[str, Collection[int], Sequence[str]], bool] = lambda name, steps, keys: False  # noqa: ARG005
+    evaluation: Callable[[str, Iterable[int]], bool] = lambda name, steps: False  # noqa: ARG005
 
     @property
     def depth(self) -> int:

@@ -95,27 +95,6 @@ def test_validation_is_evaluation(tmp_path: Path) -> None:
     assert reported == {"val_data": Stream.EVAL, "dumps": Stream.EVAL, "evaluate_me": Stream.TRAIN}
 
 
-@pytest.mark.parametrize(
-    ("steps", "more", "stream"),
-    [
-        ((10, 20, 30), {"reward": 0.0, "acc": 1.0}, Stream.EVAL),
-        ((10,), {"reward": 0.0}, Stream.EVAL),
-        ((1, 2, 3), {"reward": 0.0}, Stream.TRAIN),  # a reward function that returns one
-        ((10, 20, 30), {"acc": 1.0, "reward": 0.0}, Stream.TRAIN),
-        ((10, 20, 30), {"acc": 1.0}, Stream.TRAIN),
-    ],
-)
-def test_validation_in_a_folder_of_any_name(
-    steps: Sequence[int], more: dict[str, float], stream: Stream, tmp_path: Path
-) -> None:
-    """verl writes the score of a validation twice, the second time as `reward` before what the function returns."""
-    folder = tmp_path / "dumps"
-    folder.mkdir()
-    for step in steps:
-        (folder / f"{step}.jsonl").write_text(row("a", f"x{step}", step=step, **more) + row("a", "y", **more))
-    assert {summary.stream for summary in read(folder)} == {stream}
-
-
 def test_a_file_that_still_grows_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "1.jsonl"
     path.write_text(row("a", "x"))

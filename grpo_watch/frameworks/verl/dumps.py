@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps, is_reward
 
@@ -25,14 +24,9 @@ def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
         yield DumpRow(row["input"], row["output"], rewards, found[1], int(found[2]), int(found[3]))
 
 
-def _validates(name: str, steps: Collection[int], keys: Sequence[str]) -> bool:
-    """Training begins at step 1; only validation is dumped before it.
-
-    Rows of a validation have the score once more, as ``reward`` right behind ``step``. A reward function that returns
-    one makes the same rows of training, but step by step.
-    """
-    again = ("step", "reward") in pairwise(keys) and not any(step + 1 in steps for step in steps)
-    return again or 0 in steps or VALIDATION.search(name) is not None
+def _validates(name: str, steps: Iterable[int]) -> bool:
+    """Training begins at step 1; only validation is dumped before it."""
+    return VALIDATION.search(name) is not None or 0 in steps
 
 
 DUMPS = RolloutDumps(

@@ -157,8 +157,8 @@ class _Batch:
         return group_by_key(self._taken, keys, columns, group_size, examples=self._examples)
 
 
-def format_at(path: Path, roots: Sequence[Path]) -> tuple[RolloutDumps | None, Sequence[str]]:
-    """The format of one file, and the keys of its first row; None where it is none, or holds no whole line yet.
+def format_at(path: Path, roots: Sequence[Path]) -> RolloutDumps | None:
+    """The format of one file; None where it is none, or holds no whole line yet.
 
     Raises:
         SourceError: it lies outside the roots or is no regular file.
@@ -166,7 +166,7 @@ def format_at(path: Path, roots: Sequence[Path]) -> tuple[RolloutDumps | None, S
     """
     with os.fdopen(open_regular(path, roots), "rb") as file:
         row = decode(file.readline(MAX_LINE))
-    return (format_of(path, row), tuple(row)) if isinstance(row, dict) else (None, ())
+    return format_of(path, row) if isinstance(row, dict) else None
 
 
 def group_by_key(
@@ -221,7 +221,6 @@ class CompletionDumpsSource(CompletionFolder):
         super()._begin()
         self._path = folder_of(self._path) if may_be_dump(self._path) else self._path
         self._format: RolloutDumps | None = None
-        self._keys: Sequence[str] = ()
         self._looked: dict[int, SweepEntry] = {}
         self._waits = self._offline = False
 
@@ -256,7 +255,7 @@ class CompletionDumpsSource(CompletionFolder):
             return
         for name in names[:TRIED]:
             try:
-                self._format, self._keys = format_at(self._path / name, self._roots)
+                self._format = format_at(self._path / name, self._roots)
             except FileNotFoundError:
                 continue
             except (SourceError, OSError) as error:
@@ -297,7 +296,7 @@ class CompletionDumpsSource(CompletionFolder):
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         del step, grouping
         known = self._format
-        validates = known is not None and known.evaluation(self._path.name, self._files, self._keys)
+        validates = known is not None and known.evaluation(self._path.name, self._files)
         return Stream.EVAL if validates else Stream.TRAIN
 
 
