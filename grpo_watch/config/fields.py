@@ -229,7 +229,7 @@ NUMBERS = frozenset(
     | {"generation_batch_size", "num_iterations", "world_size", "max_steps", "num_train_epochs", "logging_steps"}
     | {"save_steps", "eval_steps", "learning_rate", "warmup_steps", "warmup_ratio", "max_completion_length"}
     | {"temperature", "weight_decay", "deepspeed_stage", "seed", "dataset_size", "prompts_per_step", "prompts_drawn"}
-    | {"most_steps", "steps_printed", "model_temperature", "top_p", "top_k", "request_seed"}
+    | {"most_steps", "steps_printed", "model_temperature", "top_p", "top_k", "request_seed", "parallel_tool_calls"}
 )
 BOOLEANS = frozenset(
     {"kl_implies_beta", "log_completions", "sync_ref_model", "adapter", "adapter_continued", "gradient_checkpointing"}

@@ -76,6 +76,7 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
         "steps_printed": "optimizer steps that the trainer says it will make",
         "steps_counted": "true where rows name no step and are counted instead",
         "prompts_per_step": "prompts of one step, where a framework counts in prompts",
+        "parallel_tool_calls": "tool calls that one turn may make (taken as 1 where not known)",
         "prompts_drawn": "prompts drawn for one step, where others are drawn than trained on",
         "dataset_size": "training prompts of the dataset (after split and filters; where no log prints it: --set)",
         "rows_before_filter": "rows of the dataset read last, before prompts were filtered",

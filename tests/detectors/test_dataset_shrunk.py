@@ -67,6 +67,8 @@ def test_both_sizes_are_read_from_the_log(log: str, says: str, tmp_path: Path) -
         "dataset len: 7473\ndataset len: 1319\n",  # no filter: training set and validation set
         "filter dataset len: 10\n",  # the first size is in a part of the log that is gone
         "dataset len: 10\nfilter dataset len: 2\n",
+        # the validation set lost half, the training set nearly nothing
+        "dataset len: 21836\nfilter dataset len: 21000\ndataset len: 200\nfilter dataset len: 90\n",
     ],
 )
 def test_what_is_no_loss(log: str, tmp_path: Path) -> None:

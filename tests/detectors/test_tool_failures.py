@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from grpo_watch.engine.records import ChannelKind, RawRow, RunConfig
+from grpo_watch.engine.records import ChannelKind, RawRow, RunConfig, Setting
 from grpo_watch.frameworks.resolver import Resolver
 from tests.support.detecting import Watched
 from tests.support.records import row
@@ -94,3 +94,12 @@ def test_a_slow_gain_in_much_noise_is_one(best: float, fires: bool) -> None:  # 
         for at, mean in enumerate(means, 1)
     ]
     assert bool(Watched("tool-failures").feed_all(rows).changes) is fires
+
+
+@pytest.mark.parametrize(("settings", "fires"), [({}, True), ({"parallel_tool_calls": 5}, False)])
+def test_a_turn_may_make_several_calls(settings: dict[str, int], fires: bool) -> None:  # noqa: FBT001
+    """64 rollouts of four turns make 64 calls, or 320 where each turn makes five: then 64 errors are a fifth."""
+    config = {name: Setting(value, "config") for name, value in {"generation_batch_size": 64, **settings}.items()}
+    run = Watched("tool-failures").feed(RunConfig("verl", None, config))
+    rows = [row(at, tool_errors=64.0, turns_mean=4.0, reward_mean=0.4) for at in range(1, 60)]
+    assert bool(run.feed_all(rows).changes) is fires

@@ -125,6 +125,12 @@ def test_configuration() -> None:
     }
 
 
+def test_how_many_tools_a_turn_may_call() -> None:
+    config = {"actor_rollout_ref": {"rollout": {"multi_turn": {"max_parallel_calls": 5}}}}
+    got = {name: setting.value for name, setting in canonical_settings(config, "verl", "log").items()}
+    assert got == {"parallel_tool_calls": 5}
+
+
 def test_what_happens_to_long_prompts() -> None:
     config = {"data": {"max_prompt_length": 512, "truncation": "left", "filter_overlong_prompts": False}}
     got = {name: setting.value for name, setting in canonical_settings(config, "verl", "log").items()}

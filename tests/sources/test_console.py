@@ -175,6 +175,24 @@ step:3 - critic/score/mean:0.5 - actor/pg_clipfrac:0.1 - actor/ppo_kl:0.1 - trai
     assert counts == [None, 9.0, None]
 
 
+def test_failed_calls_that_read_alike_all_count_also_over_a_restart(tmp_path: Path) -> None:
+    """64 a step, one after the other: more than of lines that say nothing, which are passed over."""
+    path = tmp_path / "train.log"
+    failed = "(AgentLoopWorker pid=9) Error when executing tool: timeout\n"
+    one, two, three = (f"step:{at} - critic/score/mean:0.5 - actor/ppo_kl:0.1 - actor/lr:1e-06\n" for at in (1, 2, 3))
+    path.write_text(one + failed * 30)
+    first = the_source(path)
+    before = list(first.poll(None))
+    cursor = first.cursor()
+    first.close()
+    with path.open("a") as log:
+        log.write(failed * 34 + two + failed * 40 + three)
+    second = the_source(path, cursor)
+    items = [*before, *second.poll(None), *second.finish()]
+    second.close()
+    assert [row.values.get("tool_errors") for row in rows(items)] == [None, 64.0, 40.0]
+
+
 def buffered(data: bytes, size: int) -> bytes:
     """The same log as if stdout had been block-buffered: rows wait until ``size`` bytes have come together."""
     out: list[bytes] = []

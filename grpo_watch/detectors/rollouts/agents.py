@@ -78,7 +78,8 @@ def _counted(row: MetricRow, run: RunView) -> float | None:
     if "reward_mean" not in row.values or not run.seen("tool_errors") or with_evaluation(row):
         return None
     turns, completions = number(row, "turns_mean"), completions_per_row(run)
-    calls = number(row, "tool_calls_mean") or (None if turns is None else (turns - 2.0) / 2.0)
+    rounds, at_once = None if turns is None else (turns - 2.0) / 2.0, run.number("parallel_tool_calls") or 1.0
+    calls = number(row, "tool_calls_mean") or (None if rounds is None else rounds * at_once)
     if not completions or not calls or calls <= 0.0:
         return None
     return min(1.0, (number(row, "tool_errors") or 0.0) / (completions * calls))

@@ -25,7 +25,7 @@ COLUMNS = LikelyCause(
 
 
 class DatasetShrunk(Detector):
-    """Compares each pair of sizes that a log prints.
+    """Compares the sizes that a log prints of its largest dataset.
 
     Half is a proposal: the six filters in three public logs of verl took no row.
     """
@@ -40,13 +40,14 @@ class DatasetShrunk(Detector):
     def setup(self) -> None:
         """No size was printed."""
         self.before: float | None = None
+        self.largest = 0.0
 
     def blind_because(self, run: RunView) -> str | None:
         """Most frameworks filter nothing, and ms-swift says nothing unless rows are lost."""
         return None if run.known(AFTER) else NotApplicable("no log prints that a filter left rows out")
 
     def observe(self, record: RunConfig, run: RunView) -> Iterable[Reading]:
-        """Judge when the second size comes. A validation set is filtered after the training set."""
+        """Judge when the second size comes. A validation set is smaller, filtered later, and not judged."""
         printed = (record.settings.get(name) for name in (BEFORE, AFTER))
         before, after = (None if setting is None else finite(setting.value) for setting in printed)
         self.before = self.before if before is None else before
@@ -54,6 +55,9 @@ class DatasetShrunk(Detector):
             reason = self.blind_because(run)
             return no_data(reason) if reason else SILENT
         rows, left, self.before = self.before, after, None
+        if rows < self.largest:
+            return SILENT
+        self.largest = rows
         key = f"{rows:.0f} rows"
         if rows < self.rows or left > self.share * rows:
             return (Reading(Verdict.OK, key),)

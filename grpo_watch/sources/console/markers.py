@@ -43,6 +43,10 @@ TOOL_FAILED = re.compile(
     rb"Error when executing (?:tool|code): |Tool\] Execution failed: |Search API call failed\. Last error"
 )
 """verl's tool agents: one call of a tool failed. A tool prints one of them for one call."""
+FAILED: Mapping[str, re.Pattern[bytes]] = MappingProxyType(
+    {"reward_failures": REWARD_FAILED, "tool_errors": TOOL_FAILED}
+)
+"""Metrics that count lines from row to row, and the lines."""
 REPEATED = re.compile(rb"\[repeated (\d{1,9})x across cluster\]")
 """How Ray writes lines of several workers that are alike."""
 PACKAGE_SIGNS = (
@@ -75,8 +79,7 @@ SIGNS = re.compile(
             rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
             rb"All reward functions returned None|Step \d",
             PACKAGE_SIGNS,
-            REWARD_FAILED.pattern.replace(b"Sandbox", b"(?:Sandbox|Search)"),
-            rb"Error when executing (?:tool|code): |Tool\] Execution failed: ",
+            *(pattern.pattern for pattern in FAILED.values()),
             *dict.fromkeys(mark.sign.pattern for mark in marks() if mark.sign),
         )
     )
@@ -134,7 +137,7 @@ def find_markers(data: bytes) -> ConsoleMarkers | None:
         return None
     if (step := title_step(data)) is not None:
         return ConsoleMarkers(title=step)
-    for pattern, metric in ((REWARD_FAILED, "reward_failures"), (TOOL_FAILED, "tool_errors")):
+    for metric, pattern in FAILED.items():
         if pattern.match(sign[0]):
             return ConsoleMarkers(failed=metric)
     if TRACEBACK in data[:FAR] or sign[0].endswith(b'File "'):

@@ -20,13 +20,11 @@ from grpo_watch.engine.records import (
     Stream,
 )
 from grpo_watch.sources.base import SourceStats
-from grpo_watch.sources.console.markers import ConsoleMarkers, repeated
+from grpo_watch.sources.console.markers import FAILED, ConsoleMarkers, repeated
 from grpo_watch.sources.console.step_placement import ProgressBar, StepPlacement
 from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedSizes
 
-COUNTED = ("reward_failures", "tool_errors")
-"""Metrics that count lines between rows."""
 MOST_GUESSED = 2
 """First rows that may be counted before a bar shows how many steps lie between two."""
 REPORTED = 8
@@ -56,7 +54,7 @@ class ConsoleRows:
         self.framework = str(state.get("framework") or "")
         self.counted = state.get("counted") is True
         self.reported: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=REPORTED)
-        self.failed = Counter({metric: int(state.get(metric) or 0) for metric in COUNTED})
+        self.failed = Counter({metric: int(state.get(metric) or 0) for metric in FAILED})
         self.saved: dict[str, Scalar] = dict(state)
         self._held: list[PendingRow] = []
         self._out: list[Item] = []

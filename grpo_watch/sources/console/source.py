@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,8 +28,8 @@ from grpo_watch.sources.rows.own_lines import may_show
 ENDING = 64 << 10
 """Bytes of the end of a log in which its trainer's summary stands."""
 MOST_REPEATS = 16
-"""A line that gave nothing so many times, one after the other, is passed over until another one comes: logs that wait,
-and texts that were made to be unpacked, hold millions of them."""
+"""A line that gave nothing so many times, one after the other, is read no more until another one comes: logs that wait,
+and texts that were made to be unpacked, hold millions of them. A failure that it stands for still counts each time."""
 
 
 @dataclass(slots=True)
@@ -76,6 +76,7 @@ class ConsoleSource(TailSource):
         self._clean = self._again == 0
         self._same: bytes | None = None
         self._times = 0
+        self._adds: Counter[str] = Counter()
 
     def finish(self) -> Iterator[Item]:
         """Yield what the last piece and the rows held back give."""
@@ -112,13 +113,16 @@ class ConsoleSource(TailSource):
         if line.too_long:
             self.stats.skip(Skip.TOO_LONG, f"byte {line.start}: {line.end - line.start} bytes without a line end")
             return
-        if line.data == self._same and self._times > MOST_REPEATS:
+        parser, same = self._parser, line.data == self._same
+        if same and self._times > MOST_REPEATS:
+            for metric, count in self._adds.items():
+                parser.failed[metric] += count
             return
-        parser = self._parser
-        was_idle = parser.idle
+        was_idle, failed = parser.idle, parser.failed.copy() if same else parser.failed
         items = parser.feed(line.data, seen)
         nothing = was_idle and parser.idle and not items
-        self._times = self._times + 1 if nothing and line.data == self._same else 0
+        self._times = self._times + 1 if nothing and same else 0
+        self._adds = parser.failed - failed
         self._same = line.data if nothing else None
         if was_idle and (len(items) > 1 or not parser.idle):
             self._mark = _RestartPoint(self._tail.before(self.name, line), parser.saved)
