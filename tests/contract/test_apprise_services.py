@@ -163,6 +163,49 @@ def test_mistakes_are_reported_at_the_start(tmp_path: Path, monkeypatch: pytest.
         receiver(tmp_path, DISCORD)
 
 
+WECOM = f"https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key={SECRET}0123456789"
+LARK = f"https://open.larksuite.com/open-apis/bot/v2/hook/{SECRET}0123456789"
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        (WECOM, "use `type: wecom`"),
+        (LARK, "use `type: feishu`"),
+        (f"{DISCORD}, wecombot://{SECRET}0123456789", "use `type: wecom`"),
+        (f"https://api.spike.sh/v1/alerts/{SECRET}1234567890abcdef123456", "can't resolve the incidents"),
+        (f"https://oapi.dingtalk.com/robot/send?access_token={SECRET}", "unsupported or incomplete"),
+        (f"https://open.feishu.cn/open-apis/bot/v2/hook/{SECRET}", "unsupported or incomplete"),
+    ],
+    ids=["wecom", "lark", "second", "spike", "dingtalk", "feishu"],
+)
+def test_a_refused_service_is_refused_by_its_own_address_too(
+    address: str, problem: str, world: Services, tmp_path: Path
+) -> None:
+    """As its page shows it, at the start and where the file has it later; nothing is sent."""
+    with pytest.raises(ConfigError, match=problem) as refused:
+        receiver(tmp_path, address)
+    sink = receiver(tmp_path, DISCORD)
+    secret_file(tmp_path / "url", address)
+    outcome = sink.send(a_notification())
+    assert outcome.result is DeliveryResult.RETRY
+    assert problem in outcome.detail
+    assert SECRET not in str(refused.value) + outcome.detail
+    assert world == {}
+
+
+def test_every_refused_service_is_one_of_apprise() -> None:
+    """Or a name that apprise changed would let it in."""
+    from apprise import Apprise  # noqa: PLC0415  slow
+
+    known = {name for service in Apprise().details()["schemas"] for name in _schemes(service)}
+    assert {*apprise.OWN_TYPES, *apprise.INCIDENTS} <= known
+
+
+def _schemes(service: dict[str, list[str] | None]) -> list[str]:
+    return [*(service["protocols"] or ()), *(service["secure_protocols"] or ())]
+
+
 def test_the_text_is_bounded_in_bytes() -> None:
     """WeCom counts bytes: three for each of these; a digest lists some alerts and counts the rest."""
     long = "训" * 10_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -37,7 +37,7 @@ OWN_TYPES: Mapping[str, str] = MappingProxyType(
         "wecombot": "apprise takes its refusals for success; use `type: wecom` with `webhook_url_file`",
     }
 )
-"""Services, by the scheme of their address, that have a type of their own, and why that is used. The robots answer with
+"""Services, by apprise's scheme for them, that have a type of their own, and why that is used. The robots answer with
 status 200 and an error code in the body."""
 INCIDENTS = frozenset(
     {
@@ -55,7 +55,7 @@ INCIDENTS = frozenset(
         "victorops",
     }
 )
-"""Services, by the scheme of their address, whose incidents apprise opens and can't resolve: it knows an incident by
+"""Services, by apprise's scheme for them, whose incidents apprise opens and can't resolve: it knows an incident by
 its title, in its process's memory, or by one name for all."""
 UNRESOLVED = "apprise can't resolve the incidents that it opens there; use `type: alertmanager` or `type: webhook`"
 
@@ -91,9 +91,6 @@ class AppriseReceiver(Receiver):
         self._url = sink.url_file.read
         self._process = AppriseProcess()
         keep_quiet()
-        scheme = self._url().partition(":")[0].lower()
-        if scheme in OWN_TYPES or scheme in INCIDENTS:
-            raise ConfigError(OWN_TYPES.get(scheme, UNRESOLVED))
         service_of(self._url())
 
     def send(self, notification: Notification) -> DeliveryOutcome:
@@ -195,7 +192,7 @@ def service_of(url: str) -> Any:
     """An apprise object with one service.
 
     Raises:
-        ConfigError: apprise is not installed, or the URL is unsupported or incomplete.
+        ConfigError: apprise is not installed, or the URL is unsupported, incomplete or of a service that is refused.
     """
     try:
         import apprise  # noqa: PLC0415  an extra, and slow to import
@@ -205,7 +202,15 @@ def service_of(url: str) -> Any:
     service = apprise.Apprise(asset=asset)
     if not service.add(url):
         raise ConfigError("unsupported or incomplete apprise URL")
+    for plugin in service:  # the address may be the service's own (https://…), and a file may hold several
+        schemes = {*_names(plugin.protocol), *_names(plugin.secure_protocol)}
+        for refused in schemes & (OWN_TYPES.keys() | INCIDENTS):
+            raise ConfigError(OWN_TYPES.get(refused, UNRESOLVED))
     return service
+
+
+def _names(schemes: str | Iterable[str] | None) -> Iterable[str]:
+    return (schemes,) if isinstance(schemes, str) else schemes or ()
 
 
 def keep_quiet() -> None:
