@@ -70,6 +70,6 @@ def _unable(rules: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[st
     by_reason: dict[tuple[str, str], list[str]] = {}
     for rule in rules:
         if rule["status"] == "broken" or (verbose and rule["status"] == "blind"):
-            by_reason.setdefault((rule["blindness"] or rule["status"], rule["reason"]), []).append(rule["rule"])
+            by_reason.setdefault((rule["blindness"] or rule["status"], rule["text"]), []).append(rule["rule"])
     for (kind, reason), names in by_reason.items():
         yield f"  {LABELS.get(kind, kind)}: {', '.join(names)} ({reason})"

@@ -45,6 +45,8 @@ LARGE = 1e4
 LONGEST_EXAMPLE = 60
 QUOTED = 24
 """Characters of a text by which it is recognised in the sentence that quotes it."""
+OF_THE_RUN = frozenset({"channel", "error", "function", "log", "metrics", "problem", "rule"})
+"""Evidence that a run, or a system beside it, wrote: it is shown as it is."""
 DRAWN_WITH_PATTERN = frozenset({"layout"})
 """What the words for the pattern say already."""
 
@@ -165,7 +167,7 @@ def _value(name: str, value: Scalar, language: str) -> str:
     if isinstance(value, bool):
         return f"{label} {say(language, 'yes') if value else say(language, 'no')}"
     if not number:
-        return f"{label} {sentence_words(language, str(value))}"
+        return f"{label} {value if name in OF_THE_RUN else sentence_words(language, str(value))}"
     amount = float(value)  # type: ignore[arg-type]  # a number
     if (name.endswith("_ratio") or name in SHARES) and 0.0 <= amount <= 1.0:
         return f"{label} {_percent(amount)}"

@@ -62,10 +62,11 @@ def run_document(run: RunOverview) -> dict[str, Any]:
 
 
 def rule_document(rule: RuleView, snapshot: RunSnapshot) -> dict[str, Any]:
-    """A rule on the run; ``blindness`` says which kind of blind a blind one is."""
+    """A rule on the run; ``blindness`` says which kind of blind a blind one is, ``text`` the reason to the reader."""
     blind = blindness(rule, snapshot).value if rule.status is RuleStatus.BLIND else None
     status = {"rule": rule.rule, "severity": rule.severity.value, "status": rule.status.value}
-    return {**status, "reason": sentence_words(snapshot.language, rule.reason), "blindness": blind}
+    text = sentence_words(snapshot.language, rule.reason)
+    return {**status, "reason": rule.reason, "text": text, "blindness": blind}
 
 
 def coverage_document(snapshot: RunSnapshot) -> dict[str, Any]:

@@ -15,17 +15,19 @@ from typing import Any
 
 import pytest
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.engine.records import AlertState, Tick, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import RuleError
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import Route, RoutedReceiver
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import open_run
 from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.sources.checkpoints.source import SETTLED
 from grpo_watch.sources.discovery.discover import Discoverer
@@ -146,6 +148,32 @@ def test_a_restart_shows_what_was_reported_before_anything_is_read(frozen: Path,
     assert findings(again.run()) == findings(before)
     assert again.transitions(before.run) == reported
     again.close()
+
+
+def test_a_run_of_endless_names_takes_no_other_run_along(frozen: Path, tmp_path: Path) -> None:
+    """Also where its sentences are looked up in another language."""
+    hostile = frozen.parent / "hostile"
+    hostile.mkdir()
+    names = [f"rewards/{name}{', a' * 320}/mean" for name in "abcd"] + [f"rewards/f{at}/mean" for at in range(500)]
+    rows = [
+        {"step": step, "reward": 0.3 + step % 7 / 70, "reward_std": 0.2, "kl": 0.01 * step, "loss": 0.1}
+        | dict.fromkeys(names, 0.1 + step % 5 / 50 if step < 20 else float("nan"))
+        for step in range(1, 30)
+    ]
+    (hostile / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for path in (hostile / "metrics.jsonl", hostile):
+        os.utime(path, (RECORDED, RECORDED))
+    chinese = rule_set(load_rules(language="zh"), catalogue())
+    live = Live(frozen.parent, tmp_path / "state", now=RECORDED, rules=lambda: chinese)
+    live.settle()
+    found = {run.snapshot.run: {each.rule: each.summary for each in run.snapshot.findings} for run in _runs(live)}
+    assert "reward-not-finite" in found["hostile"]
+    assert "参考模型 KL" in found[frozen.name]["kl-stuck-at-zero"]
+    live.close()
+
+
+def _runs(live: Live) -> Sequence[RunOverview]:
+    return live.daemon.snapshot().runs
 
 
 def test_it_is_ready_once_the_picture_shows_the_runs(

@@ -31,6 +31,14 @@ def test_the_only_function_is_nan_while_the_total_says_zero() -> None:
     assert run.changes == [("firing", 1, "info"), ("firing", 2, "warning")]
 
 
+def test_of_many_functions_eight_are_named() -> None:
+    scores = {f"reward_function_mean[f{number}]": NAN for number in range(1_000)}
+    run = Watched(RULE).feed(row(1, reward_mean=NAN, **scores))
+    assert run.said[-1].reading.message == (
+        "reward: " + ", ".join(f"f{number} is nan" for number in range(8)) + ", and 993 more"
+    )
+
+
 def test_a_task_of_its_own_is_no_fault() -> None:
     """The function is NaN by turns from the start, and the total is finite (ms-swift#4653)."""
     scores = [NAN, 0.5, NAN, NAN, 0.4] * 10

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,13 +19,14 @@ from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.sentences import LONGEST, sentences_of
 from grpo_watch.engine.snapshot import NEVER_JUDGED, SEE_FROZEN, SEEN_LATER, RuleStatus, RunVerdict
 from grpo_watch.engine.trend import TrendSign
 from grpo_watch.errors import ConfigError
 from grpo_watch.report.blindness import LABELS
 from grpo_watch.report.charts import KINDS
 from grpo_watch.report.words import LABELS as WORDS
-from grpo_watch.report.words import TIMES
+from grpo_watch.report.words import TIMES, evidence_words
 from grpo_watch.rules.packs import load_rules, packs_folder, sentences, translations
 
 PACKAGE = Path(grpo_watch.__file__).parent
@@ -238,6 +241,65 @@ def test_no_sentence_is_left_over() -> None:
 def test_a_sentence_is_found_with_its_values(english: str, chinese: str | None) -> None:
     """What a run wrote stays as it is; a sentence of another's rule is not known."""
     assert sentences("zh").said(english) == chinese
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError: loss is NaN",
+        "KeyError: reward (fn)",
+        "KeyError: reward (fn), and 3 of 4",
+        "RuntimeError: 权重 更新 失败 ， 请 重试 (rank 3)",
+        "AssertionError: texts repeat; entropy fell",
+        "loss: no longer logged, for 20 rows",
+    ],
+)
+def test_what_a_run_wrote_is_copied_as_it_is(error: str) -> None:
+    said = sentences("zh").said
+    assert said(f"the job died at step 5: {error}") == f"任务在第 5 步崩溃：{error}"
+    assert said(f"refused at start: {error}") == f"启动时被拒绝：{error}"
+    assert said(f"alerts do not reach hook: {error}") == f"告警发不到 hook：{error}"
+    assert evidence_words({"error": error}, language="zh")[0].endswith(f" {error}")
+
+
+def test_names_of_a_run_are_copied_as_they_are() -> None:
+    said = sentences("zh").said
+    assert said("reward: accuracy and format is nan") == "reward：accuracy and format 为 nan"
+    assert said("reward: KeyError: reward (fn) is nan") is None
+    assert said("accuracy (strict) fell from 1 to 0.2") is None
+    for name in ("accuracy and format", "accuracy (strict)", "KL is high, x"):
+        assert said(f"{name} has not returned a single score yet") == f"{name} 还没有给出过分数"
+    assert said("又 高 has not returned a single score yet") == "又 高还没有给出过分数"
+
+
+def test_spaces_go_from_the_texts_of_ours_alone() -> None:
+    known = sentences_of({"{text} was last read by {a}": "读了 {text} 的是 {a}", "the watcher itself": "监视器"}, {})
+    assert known.said("一 二 was last read by the watcher itself") == "读了一 二的是监视器"
+    assert known.said("x was last read by y") == "读了 x 的是 y"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reward: " + ", ".join(f"f{number} is nan" for number in range(1_000)),
+        "or " * 1_000 + "a b",
+        "a: " * 1_000,
+        "x is 0 of y to (" * 1_000,
+    ],
+)
+def test_a_sentence_of_a_thousand_names_stays_english(text: str) -> None:
+    """However deep its parts lie in each other."""
+    assert sentences("zh").said(text) is None
+
+
+@pytest.mark.parametrize("part", ["or ", "needs a or ", "a is ", "a of ", "a to ", "a (b) ", "a, ", "a and "])
+def test_the_deepest_sentence_takes_half_of_the_stack_at_most(part: str) -> None:
+    text, limit = (part * LONGEST)[: LONGEST - 3] + " it", sys.getrecursionlimit()
+    sys.setrecursionlimit(500 + len(inspect.stack(0)))
+    try:
+        sentences("zh").said(text)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def test_findings_of_recorded_runs_have_chinese_sentences() -> None:

@@ -24,11 +24,12 @@ from grpo_watch.errors import UsageError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.charts import Sparkline, ThinnedColumns, sparks
+from grpo_watch.report.check_document import RunReport, document
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.store.state import slug
 from grpo_watch.web.app import make_app
-from grpo_watch.web.documents import brief_document, detail_document
+from grpo_watch.web.documents import brief_document, detail_document, rule_document
 from grpo_watch.web.server import SECURITY_HEADERS, Server, address, bind
 from tests.support.live import SHIPPED
 from tests.support.serving import web
@@ -414,3 +415,12 @@ def test_the_page_gets_its_words_in_the_language_of_the_rules() -> None:
     with web(Chinese()) as place:
         received = httpx.get(f"http://{place}/api/v1/words").json()
     assert (received["language"], received["words"]["Runs"]) == ("zh", "任务")
+
+
+def test_a_reason_is_english_to_machines_and_in_the_readers_language_to_people() -> None:
+    blind = RuleView("kl-stuck-at-zero", Severity.CRITICAL, RuleStatus.BLIND, "no row has been logged yet")
+    snapshot = replace(SNAPSHOT, language="zh", rules=(blind,))
+    received = rule_document(blind, snapshot)
+    (checked,) = document([RunReport(snapshot)])["runs"][0]["rules"]
+    assert received["reason"] == checked["reason"] == "no row has been logged yet"
+    assert received["text"] == "还没有任何数据行"

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 
+from grpo_watch.detectors.shared.listed import listed
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
@@ -121,7 +122,7 @@ class RewardNotFinite(Detector):
             return [*ended, *(self._never_scored(name) for name in broken if not self.finite[name])]
         self.streak += 1
         said: dict[str, Scalar] = {name: "null" if value is None else str(value) for name, value in broken.items()}
-        message = "reward: " + ", ".join(f"{name} is {value}" for name, value in said.items())
+        message = "reward: " + listed(f"{name} is {value}" for name, value in said.items())
         severity = Severity.INFO if self.streak < self.rows else None
         said["rows"] = self.streak
         return breach(severity=severity, message=message, evidence=said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from grpo_watch.detectors.shared.listed import listed
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import MetricRow, Reading
 
@@ -52,8 +53,8 @@ class MetricVanished(Detector):
         absent = rows - max(self.last[key] for key in gone)
         return breach(
             value=float(absent),
-            message=f"{', '.join(sorted(gone)[:6])}: no longer logged, for {absent} rows",
-            evidence={"metrics": ", ".join(sorted(gone)), "rows_without": absent, "last_row": rows - absent},
+            message=f"{listed(sorted(gone))}: no longer logged, for {absent} rows",
+            evidence={"metrics": listed(sorted(gone)), "rows_without": absent, "last_row": rows - absent},
             first_step=min(self.steps.values()),
             immediate=True,
         )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from grpo_watch.detectors.shared.likely_causes import RATES
+from grpo_watch.detectors.shared.listed import listed
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView
 from grpo_watch.engine.records import EventKind, MetricRow, Reading, RunEvent, Scalar, Severity, Verdict
 from grpo_watch.engine.traits import ON, LikelyCause, WasteKind
@@ -120,7 +121,7 @@ class NonFiniteMetric(Detector):
     def _breach(self, severity: Severity, how: str) -> Reading:
         said = {name: "null" if value is None else str(value) for name, value in sorted(self.last.items())}
         evidence: dict[str, Scalar] = {**said, "rows": max(self.streak.values())}
-        names = ", ".join(f"{name} is {value}" for name, value in said.items())
+        names = listed(f"{name} is {value}" for name, value in said.items())
         return Reading(
             Verdict.BREACH,
             severity=severity,

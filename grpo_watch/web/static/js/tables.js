@@ -69,7 +69,7 @@ export function rules({ rules: given, coverage }) {
 function byReason(blind) {
   const found = new Map();
   for (const rule of blind) {
-    const reason = rule.status === "broken" ? `${t("broken")}: ${rule.reason}` : rule.reason;
+    const reason = rule.status === "broken" ? `${t("broken")}: ${rule.text}` : rule.text;
     found.set(reason, [...(found.get(reason) || []), rule]);
   }
   return found;
