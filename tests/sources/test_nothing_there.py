@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.records import Tick
 from grpo_watch.report.check_document import document
 from grpo_watch.rules.packs import load_rules
-from grpo_watch.sources.console.source import signs_of
+from grpo_watch.sources.console import source
+from grpo_watch.sources.console.source import LogSigns, signs_of
 from grpo_watch.sources.discovery.unread import nothing_there
 
 
@@ -56,6 +58,22 @@ def test_a_score_that_stands_alone_on_its_lines_is_proposed_and_then_read(end: s
     assert f"if {columns['reward_mean']} is the reward" in said
     assert f'"columns": {json.dumps(columns)}}}]`' in said
     assert [row.values["reward_mean"] for row in signs_of(path.read_bytes(), columns).rows][:2] == [0.06, 0.16]
+
+
+@pytest.mark.parametrize("names", [5, 50])
+def test_few_of_many_scores_are_tried(names: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A benchmark prints one for each of its tasks."""
+    passes: list[bytes] = []
+
+    def counted(text: bytes, columns: Mapping[str, str]) -> LogSigns:
+        passes.append(text)
+        return signs_of(text, columns)
+
+    monkeypatch.setattr(source, "signs_of", counted)
+    lines = [f"task_{n} success: 0.{turn}{n}\n" for turn in range(400) for n in range(names)]
+    assert source.lone_score("".join(lines).encode()) == ""
+    assert len(passes) == source.TRIED
+    assert all(text.count(b"\n") < source.TRIED_LINES for text in passes)
 
 
 def test_rewards_of_single_completions_are_named(tmp_path: Path) -> None:

@@ -155,14 +155,14 @@ class ConsoleParser(ConsoleRows):
         whose = framework_of_settings(leaves) if leaves is not None else None
         if whose is not None and leaves is not None:
             self.framework = self.framework or whose
-            self._configure(whose, None, canonical_settings(leaves, whose, PRINTED))
+            self._configure(whose, None, canonical_settings(leaves, whose, PRINTED), leaves)
         return own
 
     def _argued(self, data: bytes) -> bool:
         self._save()
         own, given = self._arguments.feed(data)
         if given is not None and (found := trainer_arguments(given, PRINTED)).settings:
-            self._configure(found.framework, found.version, found.settings)
+            self._configure(found.framework, found.version, found.settings, given)
         return own
 
     def _of_framework(self, data: bytes) -> bool:

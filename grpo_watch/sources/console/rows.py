@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from grpo_watch.engine.records import (
@@ -195,11 +196,18 @@ class ConsoleRows:
             self.steps.restart()
             self._event(EventKind.STARTED, step=found.resumed)
 
-    def _configure(self, framework: str | None, version: str | None, settings: Mapping[str, Setting]) -> None:
-        """The log shows the settings of its job."""
+    def _configure(
+        self,
+        framework: str | None,
+        version: str | None,
+        settings: Mapping[str, Setting],
+        printed: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        """The log shows the settings of its job; ``printed``: under the names of transformers."""
         every = settings.get("logging_steps")
-        if every is not None and isinstance(every.value, int) and every.value > 0:
-            self.steps.every(every.value)
+        in_steps = "epoch" not in str(printed.get("logging_strategy", "")).lower()
+        if in_steps and every is not None and isinstance(every.value, int) and every.value > 0:
+            self.steps.every(every.value, first=printed.get("logging_first_step") is True)
         self._out.append(RunConfig(framework, version, settings, self.name, self.segment, FROM_ARGUMENTS))
 
     def _sized(self, data: bytes) -> None:

@@ -7,7 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,10 +18,10 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
-from grpo_watch.sources.console.step_placement import epoch_length
+from grpo_watch.sources.console.step_placement import lengths_at_end, percent_of_bar
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.files.tail import SplitLine
-from grpo_watch.sources.rows.fields import fields_of
+from grpo_watch.sources.rows.fields import PrintedField, fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
 from grpo_watch.sources.rows.own_lines import may_show
 
@@ -69,7 +69,7 @@ class ConsoleSource(TailSource):
         texts = tables(self.name, self.segment, state) if tables is not None else None
         self._parser = ConsoleParser(self.name, self.segment, self.stats, state, texts, columns)
         if self._start is None:
-            self._parser.steps.length = epoch_length(_end(self._path, self._roots))
+            self._parser.steps.lengths = lengths_at_end(_end(self._path, self._roots))
         self._queue: deque[Item] = deque()
         self._mark = _RestartPoint(self._start or self._tail.cursor(self.name), state, self._again)
         self._left, self._leaving = self._mark, 0
@@ -164,6 +164,8 @@ def _end(path: Path, roots: Sequence[Path]) -> bytes:
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
 SCORES = re.compile(rb"reward|return|score|correct|accura|success|solved", re.IGNORECASE)
+TRIED, TRIED_LINES = 3, 200
+"""Names of scores that are tried, the most frequent first, and lines with which each is."""
 ENOUGH = 20
 """Rows of a text after which no more of it is read to recognise it; a framework names itself in the first."""
 
@@ -202,12 +204,26 @@ def signs_of(text: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> 
 def lone_score(text: bytes) -> str:
     """The name of a score that stands alone on lines of a log whose rows show, if it is the reward; empty: none.
 
-    Nothing tells it from what an evaluation prints, so it is for people to say.
+    Nothing tells it from what an evaluation prints, so it is for people to say. An evaluation may name hundreds of
+    tasks: few names are tried, each on its own lines and those that may count, and one on the whole text.
     """
-    shown: dict[str, set[str]] = {}
-    for line in text.splitlines() if SCORES.search(text) is not None else ():
-        fields = fields_of(line.decode("utf-8", "replace")) if SCORES.search(line) is not None else ()
-        if len(fields) == 1 and may_show(line):
-            shown.setdefault(fields[0].name, set()).add(fields[0].text)
-    tried = (name for name, numbers in shown.items() if len(numbers) > 1)
-    return next((name for name in tried if len(signs_of(text, {"reward_mean": name}).rows) > 1), "")
+    if SCORES.search(text) is None:
+        return ""
+    lines = [(line, _alone(line)) for line in text.splitlines() if may_show(line) or percent_of_bar(line) >= 0]
+    shown: dict[str, list[str]] = {}
+    for _, found in lines:
+        if found is not None:
+            shown.setdefault(found.name, []).append(found.text)
+    changing = (name for name, numbers in shown.items() if len(set(numbers)) > 1)
+    for name in sorted(changing, key=lambda each: -len(shown[each]))[:TRIED]:
+        own = [(line, found) for line, found in lines if found is None or found.name == name]
+        short = islice(dropwhile(lambda each: each[1] is None, own), TRIED_LINES)
+        columns = {"reward_mean": name}
+        if len(signs_of(b"\n".join(line for line, _ in short), columns).rows) > 1:
+            return name if len(signs_of(text, columns).rows) > 1 else ""
+    return ""
+
+
+def _alone(line: bytes) -> PrintedField | None:
+    fields = fields_of(line.decode("utf-8", "replace")) if SCORES.search(line) is not None else ()
+    return fields[0] if len(fields) == 1 and may_show(line) else None

@@ -89,8 +89,9 @@ class StepPlacement:
     but no row between them shows that a row sits in a buffer: its step waits in ``slots``, first in, first out, until
     the buffer is flushed. Rows without any wipe are placed by the bar above them, by the title of TRL's table, or, if
     nothing shows a step, counted: ``gap`` steps from row to row, which only two rows in succession whose steps were
-    shown prove, or the trainer's print of its interval. ``length`` is that of an epoch by the end of the log, for rows
-    that are counted: a bar may be drawn at the beginning and the end alone. A piece out of the middle of a log has rows
+    shown prove, or the trainer's print of its interval (``first``: and of a row at step 1). ``lengths`` are those of an
+    epoch by the end of the log, by the total of the bar, for rows that are counted: a bar may be drawn at the
+    beginning and the end alone. A piece out of the middle of a log has rows
     before its first bar, and these prove nothing.
     """
 
@@ -106,7 +107,8 @@ class StepPlacement:
         self.titled = state.get("titled") is True
         self.over = state.get("over") is True
         self.follows = whole(state.get("follows"))
-        self.length = whole(state.get("length"))
+        self.first = state.get("first") is True
+        self.lengths = lengths_of(str(state.get("lengths") or ""))
         self.guess: int | None = None
         self.guessed = state.get("guessed") is True
         self.epochs = EpochFit(str(state.get("epochs") or ""))
@@ -120,7 +122,8 @@ class StepPlacement:
             "last": self.last,
             "gap": self.gap,
             "proved": self.proved,
-            "length": self.length,
+            "first": self.first,
+            "lengths": " ".join(f"{total}:{length}" for total, length in self.lengths.items()),
             "rows": self.rows,
             "candidate": self.candidate,
             "wiped": self.wiped,
@@ -146,29 +149,32 @@ class StepPlacement:
 
     def counted(self) -> int:
         """The step of a row about which nothing is known but the rows before it."""
-        self.guess = (self.last or 0) + self.gap
+        last = self.last or 0
+        self.guess = (last // self.gap + 1) * self.gap if self.first and last else 1 if self.first else last + self.gap
         return self.guess
 
     def fitted(self, step: int, epoch: float | None) -> int:
         """The step of a train row, corrected by its epoch; a bar at 0 was drawn before the first step."""
-        length = self.length if step == self.guess else None
+        length = self.lengths.get(self.total or 0) if step == self.guess else None
         fitted = self.epochs.step(step, epoch, self.last, self.total, length)
         return fitted if fitted or self.last is not None else 1
 
-    def every(self, steps: int) -> None:
-        """The trainer printed after how many steps it logs a row; rows that were placed show it better."""
+    def every(self, steps: int, *, first: bool) -> None:
+        """The trainer printed after how many steps it logs a row, and whether one at step 1; placed rows show more."""
         if not self.rows:
-            self.gap, self.proved = steps, True
+            self.gap, self.first, self.proved = steps, first, True
 
     @property
     def unknown(self) -> bool:
-        """Whether the newest row was counted, and nothing shows how many steps lie between rows."""
-        return self.guessed and not (self.proved or self.epochs.printed)
+        """Whether the newest row was counted, and nothing shows how many steps lie between rows, or it is too many."""
+        beyond = self.total is not None and (self.last or 0) > self.total
+        return self.guessed and (beyond or not (self.proved or self.epochs.printed))
 
     def placed(self, step: int) -> None:
         """A train row was placed at this step."""
         guessed, self.guess = step == self.guess, None
-        if self.last is not None and step > self.last and not (guessed or self.guessed):
+        shown = not (guessed or self.guessed or (self.first and self.last == 1))
+        if self.last is not None and step > self.last and shown:
             self.gap, self.proved = step - self.last, True
         self.proved = self.proved or (not guessed and step == (self.last or 0) + self.gap)
         self.guessed = guessed
@@ -203,7 +209,7 @@ class StepPlacement:
         bar, total, wiped = self.follows, self.candidate, self.wiped
         self.restart()
         self.bar, self.total, self.wiped = bar, total if bar is not None else None, wiped
-        self.gap, self.guessed, self.proved = 1, False, False
+        self.gap, self.first, self.guessed, self.proved = 1, False, False, False
 
     def drawn(self, bar: ProgressBar, *, rows_wait: int, train_waits: bool) -> bool:
         """The training bar was drawn. True if it shows the step of the one row that waits."""
@@ -312,13 +318,33 @@ def _by_length(epoch: float, half: float, length: int) -> int | None:
 SUMMARY = re.compile(rb"['\"]train_runtime['\"][^{}\r\n]{0,1000}['\"]epoch['\"]: ['\"]?(\d{1,6}(?:\.\d{1,8})?)\b")
 
 
-def epoch_length(end: bytes) -> int | None:
-    """Steps of an epoch, by the end of a log that is complete: its full bar, and the epoch of the trainer's summary."""
-    full = [int(total) for done, total, *_ in BAR.findall(end) if done == total]
-    epochs = [float(text) for text in SUMMARY.findall(end)]
-    if not full or not epochs or not epochs[-1]:
-        return None
-    total, epoch = full[-1], epochs[-1]
+PIECES = re.compile(rb"[\r\n]+")
+MOST_TOTALS = 4
+
+
+def lengths_at_end(end: bytes) -> dict[int, int]:
+    """Steps of an epoch, by the end of a log that is complete: the epoch of the trainer's summary, and full bars.
+
+    By the total of each full bar without a label before the summary, or redrawn right behind it: which is the
+    training's, its beginning shows.
+    """
+    summary = next(iter(deque(SUMMARY.finditer(end), maxlen=1)), None)
+    if summary is None or not float(summary[1]):
+        return {}
+    redrawn = next((piece for piece in PIECES.split(end[summary.end() :])[1:] if piece.strip()), b"")
+    bars = (training_bar(piece)[0] for piece in (*PIECES.split(end[: summary.start()]), redrawn))
+    totals = dict.fromkeys(bar.total for bar in bars if bar is not None and bar.step == bar.total)
+    found = ((total, _steps_of_epoch(total, float(summary[1]))) for total in list(totals)[-MOST_TOTALS:])
+    return {total: length for total, length in found if length}
+
+
+def lengths_of(state: str) -> dict[int, int]:
+    """The same as kept in a state: ``90:30 63:21``."""
+    pairs = (pair.partition(":") for pair in state.split())
+    return {int(total): int(length) for total, _, length in pairs}
+
+
+def _steps_of_epoch(total: int, epoch: float) -> int | None:
     low, high = _length(total, epoch, 0.5 * 10.0 ** -max(2, len(repr(epoch).partition(".")[2])))
     if epoch % 1:
         return math.ceil(low) if math.ceil(low) == math.floor(high) else None
