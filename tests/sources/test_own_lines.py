@@ -11,6 +11,7 @@ from grpo_watch.engine.records import RawRow, RunEvent
 from grpo_watch.sources.console.source import ConsoleSource, signs_of
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.own_lines import OwnLines
+from grpo_watch.sources.rows.own_rows import OwnRows
 
 FORMS = (
     "step {n} | reward {r} | kl 0.01",
@@ -340,3 +341,84 @@ def test_counted_rows_say_that_their_steps_are_unknown(
 def test_a_misprint_among_the_first_rows_hides_none(tmp_path: Path) -> None:
     text = "".join(f"step {2623 if n == 2 else n} | loss 0.1 | reward 0.{n}\n" for n in range(1, 7))
     assert [row.step for row in rows_of(tmp_path / "train.log", text)] == [1, 2623, 3, 4, 5, 6]
+
+
+ROW = "step {n} | reward: 0.3{n} | kl: 0.01 | loss: 0.1{n} | grad_norm: nan\n"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "╭─ Eval ─╮\n│ reward: 0.9 │ loss: 2.0 │ kl: 0.5 │\n╰─╯\n",
+        "┌─ Eval step {n} ─┐\n│ reward │ 0.9 │\n│ kl │ 0.5 │\n└─┘\n",
+        "╭─ Config ─╮\n│ step: 7 │ reward: 0.9 │ loss: 2.0 │ kl: 0.5 │\n╰─╯\n",
+        "eval\n├── reward: 0.9\n├── kl: 0.5\n└── loss: 2.0\n",
+        "sample 0\n├── reward: 1.0\n├── entropy: 0.0\n├── reward_std: 0.0\n└── length: 1\n",
+        "sample 0\n  ├── reward: 1.0\n  ├── entropy: 0.0\n  └── length: 1\n",
+        "Benchmark results at step {n}:\n  reward: 0.9\n  loss: 2.0\n",
+        "Running evaluation at step {n}:\n  reward: 0.9\n  loss: 2.0\n",
+        "Sample rewards for step {n}:\n  reward: 1.0\n  length: 120\n",
+        "Holdout at step {n}:\nreward: 0.9\nentropy: 0.5\n",
+        "clip_ratio at step {n}: 0.02\n",
+        "kl at step {n}: 9.3\nlr => 1e-3\n",
+    ],
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_what_stands_between_rows_adds_nothing_to_them(between: str, first: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    parts = (between, ROW) if first and "{n}:" not in between else (ROW, between)
+    text = "".join(part.format(n=n) for n in range(1, 8) for part in parts)
+    rows = rows_of(tmp_path / "train.log", text)
+    assert [row.step for row in rows] == list(range(1, 8))
+    assert {tuple(row.values) for row in rows} == {("reward", "kl", "loss", "grad_norm")}
+    assert {row.values["kl"] for row in rows} == {0.01}
+
+
+@pytest.mark.parametrize(
+    "panel",
+    [
+        "╭─ Eval ─╮\n│ step: {n} │ reward: 0.9 │ kl: 0.5 │\n╰─╯\n",
+        "╭─ Sample ─╮\n│ reward │ 0.9 │\n│ kl │ 0.5 │\n╰─╯\n",
+        "validation\n├── step: {n}\n├── reward: 0.9\n└── kl: 0.5\n",
+        "gpu 0\n├── reward: 0.9\n└── kl: 0.5\n",
+    ],
+)
+def test_panels_and_trees_of_something_else_are_no_rows(panel: str, tmp_path: Path) -> None:
+    assert rows_of(tmp_path / "train.log", "".join(panel.format(n=n) for n in range(1, 8))) == []
+
+
+def test_a_panel_of_an_evaluation_between_those_of_training(tmp_path: Path) -> None:
+    text = "".join(
+        f"Step {n}\n╭─ Rewards ─╮\n│ reward │ 0.{n} │\n│ kl │ 0.01 │\n│ loss │ 0.1 │\n╰─╯\n"
+        "╭─ Eval ─╮\n│ reward │ 0.9 │\n│ kl │ 0.5 │\n╰─╯\n"
+        for n in range(1, 8)
+    )
+    rows = rows_of(tmp_path / "train.log", text)
+    assert [(row.step, row.values) for row in rows] == [
+        (n, {"reward": n / 10, "kl": 0.01, "loss": 0.1}) for n in range(1, 8)
+    ]
+
+
+@pytest.mark.parametrize("above", ["Example of output:", "Log format:", "Usage:"])
+def test_a_quoted_row_is_no_run(above: str, tmp_path: Path) -> None:
+    quoted = f"{above}\nstep 12: reward=0.5 kl=0.01 loss=0.2 grad_norm=1.0 entropy=0.5\nINFO done\n"
+    assert rows_of(tmp_path / "train.log", f"INFO starting server\n{quoted}") == []
+
+
+def test_reading_goes_on_in_the_middle_of_a_panel() -> None:
+    text = (
+        "".join(f"Step {n}\n╭─╮\n│ reward │ 0.{n} │\n│ kl │ 0.01 │\n╰─╯\n" for n in range(1, 8)).encode().splitlines()
+    )
+
+    def rows(reader: OwnRows, lines: list[bytes]) -> list[int | None]:
+        found = []
+        for line in lines:
+            if reader.wants(line):
+                found += reader.table(line) if line[:2] == b"\xe2\x94" else reader.line(line)
+        return [row.step for row in found]
+
+    for cut in range(len(text)):
+        first = OwnRows({})
+        steps = rows(first, text[:cut])
+        second = OwnRows(first.state())
+        steps += rows(second, text[cut:])
+        assert [*steps, *(row.step for row in second.flush())] == [1, 2, 3, 4, 5, 6, 7], cut

@@ -37,6 +37,9 @@ COLOUR = re.compile(rb"\x1b(?:\[[\d;?]{0,20}[mhlKJ]|\][^\x07\x1b]{0,200}\x07|[=>
 """Colours, and what else a terminal's recording holds: cleared lines, modes, the title of the window."""
 ENTITY = re.compile(rb"&(?:#39|#x27|quot|amp|lt|gt);")
 """A page that holds a log has these for its quotes."""
+PAGE = re.compile(rb"\s{0,40}<(?:!doctype|html|pre)\b", re.IGNORECASE)
+HEAD = 2_048
+"""Bytes from the beginning of a log within which one that is a page shows it: elsewhere markup is a model's text."""
 MARKUP = re.compile(rb"</?[a-z][a-z0-9]{0,10}(?: [^<>]{0,400})?>")
 RAY = re.compile(
     rb"(?:\[\d{1,3}(?:;\d{1,3}){0,4}m){0,2}\([^()\r\n]{0,120}?pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\)(?:\[0m)? ?"
@@ -69,11 +72,12 @@ class Envelope:
     """Gives the bare pieces of wrapped ones. ``open`` means that a cut line waits for its rest.
 
     ``left_out`` counts the lines whose text the collector left out; ``rank`` is the one that torchrun put before the
-    newest piece, if any.
+    newest piece, if any. Of a log that is a page the markup is taken off (``page``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, page: bool = False) -> None:
         self._cut, self.rank = b"", ""
+        self.page, self._head = page, 0
         self.left_out = 0
 
     @property
@@ -84,6 +88,9 @@ class Envelope:
     def take(self, data: bytes) -> Sequence[bytes]:
         """The pieces that this one completes: itself if plain, none of a cut line, several where it holds line ends."""
         self.rank = ""
+        if self._head < HEAD:
+            self._head += len(data) + 1
+            self.page = self.page or PAGE.match(data) is not None
         if SUSPECT.match(data) is None:
             return (self._bare(data),) if any(mark in data for mark in INSIDE) else (data,)
         if data.startswith(JSON_FILE) and (text := _json_file(data)) is not None:
@@ -126,7 +133,7 @@ class Envelope:
             data = COLOUR.sub(b"", data)
         if b"\x08" in data:
             data = _retyped(data)
-        if b"&" in data and ENTITY.search(data) is not None:
+        if self.page and b"&" in data and ENTITY.search(data) is not None:
             data = unescape(MARKUP.sub(b"", data).decode("utf-8", "replace")).encode()
         if data[:1] == b"[" and (found := TORCHRUN.match(data)) is not None:
             self.rank = found[1].decode()

@@ -65,7 +65,8 @@ class ConsoleParser(ConsoleRows):
         super().__init__(name, segment, state)
         self._tables = tables
         self.stats = stats
-        self._envelope, self._lines, self._config = Envelope(), FrameworkLines(state), PrintedConfig()
+        self._envelope = Envelope(page=bool(state.get("page")))
+        self._lines, self._config = FrameworkLines(state), PrintedConfig()
         self._arguments = PrintedArguments()
         self._names = {column: name for name, column in columns.items()}
         self._own = OwnRows(state, self._names)
@@ -81,6 +82,7 @@ class ConsoleParser(ConsoleRows):
             **self._errors.state(),
             **self._own.state(),
             **self._of_tables(),
+            **({"page": True} if self._envelope.page else {}),
         }
 
     def _of_tables(self) -> Mapping[str, Scalar]:

@@ -138,7 +138,7 @@ HEAD = re.compile(
 )
 """``[step 10/500] ``, ``Epoch 1, ``: counters that a line begins with."""
 TITLE = re.compile(
-    rf"(?!eval|val|test)[A-Za-z][A-Za-z ]{{0,40}}\b(?:at|for|after|of)\s(?P<name>{COUNTER})\s(?P<value>\d{{1,9}})"
+    rf"[A-Za-z][A-Za-z ]{{0,40}}\b(?:at|for|after|of)\s(?P<name>{COUNTER})\s(?P<value>\d{{1,9}})"
     r"(?:\s?/\s?(?P<total>\d{1,9}))?:",
     re.IGNORECASE,
 )
