@@ -299,6 +299,15 @@ def test_system_deps_says_what_is_missing_to_those_who_cannot_install(tmp_path: 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
+def test_without_uv_the_oldest_versions_are_skipped_by_hand_only(tmp_path: Path, ci: str, code: int) -> None:
+    """What CI has not run is not green."""
+    here = script(tmp_path / "scripts" / "test-lowest", (SCRIPTS / "test-lowest").read_text())
+    script(here.parent / "venv", '#!/bin/sh\nmkdir -p "$1/bin"\nln -s "$(command -v false)" "$1/bin/python"\n')
+    done = run(here, CI=ci)
+    assert (done.returncode, "not run: uv can't be installed" in done.stderr) == (code, True)
+
+
 @pytest.mark.parametrize("path", SHELL_SCRIPTS, ids=lambda path: path.name)
 def test_scripts_are_executable_posix_shell(path: Path) -> None:
     text = path.read_text()

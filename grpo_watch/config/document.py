@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from grpo_watch.errors import FilePlace, LocatedError
 from grpo_watch.shipped_yaml import SAFE_LOADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 MAX_BYTES = 1_000_000
@@ -117,27 +118,49 @@ class KeyProblem(ValueError):  # noqa: N818  what is wrong with a value
         self.key = key
 
 
+class ValueProblem(ValueError):  # noqa: N818  what is wrong with a value
+    """What is wrong with a value that a hook of msgspec was given; of a mapping's values it says which one."""
+
+    def __init__(self, value: object, problem: str) -> None:
+        super().__init__(problem)
+        self.value = value
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """``did you mean …?`` for a misspelt name; None where nothing is near."""
     near = difflib.get_close_matches(name, sorted(known), 1)
     return f"did you mean {near[0]}?" if near else None
 
 
+LABEL_NAME = r"^[a-zA-Z_][a-zA-Z0-9_]*$(?!\n)"
+HEADER_NAME = r"^[A-Za-z0-9-]+$(?!\n)"
+RULE_NAME = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$(?!\n)"
+"""Python's $ lets a line end through."""
+_ALLOWED = MappingProxyType(
+    {
+        LABEL_NAME: "letters, digits and _, and not begin with a digit",
+        HEADER_NAME: "letters, digits and hyphens",
+        RULE_NAME: "words of lowercase letters and digits, joined by hyphens (kl-too-high)",
+    }
+)
+"""What a pattern lets through, as the end of ``must consist of``."""
 _KINDS = MappingProxyType(
     {
         "str": "a text",
         "int": "a whole number",
         "float": "a number",
         "bool": "true or false",
-        "null": "nothing",
-        "array": "a list",
-        "object": "a mapping",
+        **dict.fromkeys(("null", "NoneType"), "nothing"),
+        **dict.fromkeys(("array", "list"), "a list"),
+        **dict.fromkeys(("object", "dict"), "a mapping"),
     }
 )
-"""What msgspec calls a kind of value → what people do."""
+"""What msgspec calls a kind of value (of a ``type`` it has Python's names) → what people do."""
+_SCALARS = frozenset({"bool", "int", "float", "str"})
 _AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`\Z")
 _PART = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 _NAMED = re.compile(r"Object (?P<what>contains unknown field|missing required field) `(?P<name>.*)`\Z", re.DOTALL)
+_LENGTH = re.compile(r" of length (?P<sign>>=|<=) (?P<bound>\d+)\Z")
 _WRONG_KIND = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<given>\w+)`\Z")
 
 
@@ -158,7 +181,8 @@ def first_problem(
     text, better = str(invalid), instead or {}
     found = _AT.search(text)
     text = text[: found.start()] if found else text
-    path = _path(found["path"] if found else "", text, document, at)
+    of_key = bool(found and found["key"])
+    path = _path(found["path"] if found else "", document, at, lambda value: _breaks(value, text, invalid.__cause__))
     named = _NAMED.fullmatch(text)
     if named and named["what"] == "missing required field":
         return error(f"missing key {named['name']!r}", document.place_of(path))
@@ -172,12 +196,13 @@ def first_problem(
     if isinstance(invalid.__cause__, KeyProblem):
         path = (*path, invalid.__cause__.key)
     below = path[len(at) :]
-    message = str(invalid.__cause__ or in_words(text, str(below[-1]) if below else "", models))
-    if found and found["key"]:
-        message = f"a key {message}"
+    message = str(invalid.__cause__ or _in_words(text, path, document, models))
+    name = ".".join(map(str, below))
+    if of_key:
+        key = next((key for key in document.at(path) if _breaks(key, text, None)), "")
+        return error(f"{name}: the key {key!r} {message}", document.place_of((*path, key), key=True))
     wrong = _WRONG_KIND.fullmatch(text)
     what = better.get(str(below[0])) if wrong and below and not below[2:] else None
-    name = ".".join(map(str, below))
     return error(f"{name}: {message}" if name else message, document.place_of(path), what)
 
 
@@ -195,36 +220,62 @@ def _unknown_key(
     return error(f"unknown key {unknown!r}", document.place_of((*path, unknown), key=True), fix)
 
 
-def _path(text: str, problem: str, document: Document, path: Path_) -> Path_:
-    """Where msgspec's ``.runs[0].labels[...]`` is; of a mapping it does not say which value has the wrong kind."""
-    wrong = _WRONG_KIND.fullmatch(problem)
+def _path(text: str, document: Document, path: Path_, breaks: Callable[[object], bool]) -> Path_:
+    """Where msgspec's ``.runs[0].labels[...]`` is; of a mapping it is the first value that breaks the constraint."""
+    found = [path]
     for name, index in _PART.findall(text):
-        if index != "...":
-            path = (*path, name or int(index))
-        elif wrong:
-            values = document.at(path).items()
-            path = (*path, *[key for key, value in values if _kind_of(value) == wrong["given"]][:1])
-    return path
+        if index == "...":
+            found = [(*each, key) for each in found for key in document.at(each)]
+        else:
+            found = [(*each, name or int(index)) for each in found]
+    if len(found) == 1:
+        return found[0]
+    for each in found:
+        with suppress(LookupError, TypeError):  # beside another key stands something of another shape
+            if breaks(document.at(each)):
+                return each
+    return _path(text.partition("[...]")[0], document, path, breaks)
+
+
+def _breaks(value: object, problem: str, cause: object) -> bool:
+    """Whether this value may be the one that has the problem."""
+    if isinstance(cause, ValueProblem):
+        return value is cause.value
+    if wrong := _WRONG_KIND.fullmatch(problem):
+        return _kind_of(value) == wrong["given"]
+    if not isinstance(value, str):
+        return False
+    if length := _LENGTH.search(problem):
+        return len(value) < int(length["bound"]) if length["sign"] == ">=" else len(value) > int(length["bound"])
+    return any(repr(pattern) in problem and not re.search(pattern, value) for pattern in _ALLOWED)
 
 
 def _kind_of(value: object) -> str:
     return {dict: "object", list: "array", type(None): "null"}.get(type(value), type(value).__name__)
 
 
-def in_words(problem: str, key: str, models: Sequence[type[msgspec.Struct]]) -> str:
+def _in_words(problem: str, path: Path_, document: Document, models: Sequence[type[msgspec.Struct]]) -> str:
     """What msgspec says of a value, as people would: ``must be a number, not a text``."""
     wrong = _WRONG_KIND.fullmatch(problem)
     if wrong and wrong["wanted"].startswith("object"):
         return _NOT_A_MAPPING
     if wrong:
-        wanted = [_KINDS.get(kind, kind) for kind in wrong["wanted"].split(" | ") if kind != "null"]
-        return f"must be {' or '.join(wanted)}, not {_KINDS.get(wrong['given'], wrong['given'])}"
+        wanted = [kind for kind in wrong["wanted"].split(" | ") if kind != "null"]
+        either = "a single value" if set(wanted) >= _SCALARS else " or ".join(_KINDS.get(kind, kind) for kind in wanted)
+        given = str(document.at(path)) if wrong["given"] == "float" else _KINDS.get(wrong["given"], wrong["given"])
+        return f"must be {either}, not {given}"
     if problem.startswith("Invalid enum value"):
+        key = str(path[-1])
         choices = dict.fromkeys(repr(choice) for model in models for choice in _choices(model, key))
         *first, last = choices or [problem]
         return f"must be {', '.join(first)} or {last}"
+    if length := _LENGTH.search(problem):
+        return "must not be empty" if length["sign"] == ">=" else f"must have at most {length['bound']} characters"
+    for pattern, allowed in _ALLOWED.items():
+        if repr(pattern) in problem:
+            return f"must consist of {allowed}"
     bound = re.sub(r"Expected `(\w+)`", lambda kind: f"must be {_KINDS.get(kind[1], kind[1])}", problem)
-    return bound.removesuffix(".0").replace(r"$(?!\\n)", "$")  # Python's $ lets a line end through
+    return bound.removesuffix(".0")
 
 
 def _choices(model: type[msgspec.Struct], key: str) -> Iterator[str]:

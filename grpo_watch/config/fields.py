@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from grpo_watch.config.document import KeyProblem
+from grpo_watch.config.document import LABEL_NAME, KeyProblem, ValueProblem
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.reward_functions import weights_in
 from grpo_watch.errors import ConfigError, FilePlace
@@ -145,7 +145,7 @@ class RunPath(str):
     __slots__ = ()
 
 
-LabelName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$(?!\n)")]
+LabelName: TypeAlias = Annotated[str, msgspec.Meta(pattern=LABEL_NAME)]
 NotEmpty: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 _Model = TypeVar("_Model", bound=msgspec.Struct)
 
@@ -165,7 +165,7 @@ def _read(folder: Path, kind: type[Any], value: object) -> Any:
     if isinstance(value, kind):  # of a flag
         return value
     if kind is SecretFile and not (isinstance(value, str) and value):
-        raise ValueError("must be the path of a file that contains the secret")
+        raise ValueProblem(value, "must be the path of a file that contains the secret")
     if not isinstance(value, str):
         raise ValueError(  # noqa: TRY004  msgspec names the place of a ValueError
             "a URL must start with http:// or https://" if kind is Url else "must be a text"
@@ -174,7 +174,10 @@ def _read(folder: Path, kind: type[Any], value: object) -> Any:
         return kind(value)
     if kind is RunPath and not value:
         raise ValueError("must not be empty")
-    located = folder / Path(value).expanduser()
+    try:
+        located = folder / Path(value).expanduser()
+    except RuntimeError:  # ~nosuchuser, or ~ of a user without one
+        raise ValueProblem(value, f"{value.partition('/')[0]} has no home folder") from None
     return located if kind is Path else kind(located)
 
 

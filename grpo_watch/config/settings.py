@@ -51,6 +51,7 @@ _RECEIVERS = tuple(str(model.__struct_config__.tag) for model in SINKS)
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
         "*.basic_auth_file": "was removed: use token_file; people open …/?token=… once",
+        "metrics_listen": "was removed: /metrics is open at the address of listen, without the token",
         "*.per_minute": "was removed: use digest, or a route of Alertmanager with group_interval",
         "*.quiet_hours": "was removed: use an Alertmanager receiver, whose routes have mute_time_intervals",
         "stop": "was removed: end the job with `grpo-watch wait RUN && scancel JOB` or the like",

@@ -7,10 +7,11 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from msgspec import Meta
 
+from grpo_watch.config.document import HEADER_NAME
 from grpo_watch.config.fields import LabelName, Model, SecretFile, Url
 from grpo_watch.engine.records import Severity
 
-HeaderName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$(?!\n)")]
+HeaderName: TypeAlias = Annotated[str, Meta(pattern=HEADER_NAME)]
 
 
 class BaseSink(Model, frozen=True, tag_field="type", kw_only=True):

@@ -127,7 +127,7 @@ class WatchedRun:
     def _alarms(self) -> Iterator[float]:
         """When a silence that lasts becomes an alert, which no write tells (Unix seconds)."""
         for monitor in self.pipeline.state.readers(Tick(self._ticked_at)):
-            at = monitor.detector.due_at(self.pipeline.state)
+            at = monitor.detector.silent_too_long_at(self.pipeline.state)
             if at is not None and at > self._ticked_at:
                 yield at + JUST_AFTER
 

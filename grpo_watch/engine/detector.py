@@ -140,7 +140,7 @@ class Detector(Traits, ABC):
         """
         return None
 
-    def due_at(self, run: RunView) -> float | None:  # noqa: ARG002
+    def silent_too_long_at(self, run: RunView) -> float | None:  # noqa: ARG002
         """From when on a tick shows the symptom if nothing is written before (Unix seconds); None: no tick does."""
         return None
 

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 import grpo_watch
 from grpo_watch.catalogue import GROUP, catalogue, third_party
-from grpo_watch.config.document import Document, Path_, first_problem, nearest, read_document
+from grpo_watch.config.document import RULE_NAME, Document, Path_, first_problem, nearest, read_document
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.detector import Detector, Param
 from grpo_watch.engine.expression import compile_expression
@@ -35,7 +35,7 @@ RESERVED_LABELS = frozenset({"alertname", "function", "rule", "run", "severity"}
 """Labels that grpo-watch sets itself."""
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
-_Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$(?!\n)", max_length=64)]
+_Name = Annotated[str, Meta(pattern=RULE_NAME, max_length=64)]
 _Steps = Annotated[int, Meta(ge=0, le=1_000_000)]
 _Text = Annotated[str, Meta(max_length=2000)]
 _Pattern = Annotated[str, Meta(min_length=1)]

@@ -160,7 +160,25 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
         (", tls_key: k.pem", "", "21:6: web: set both tls_cert and tls_key"),
         ("http://127.0.0.1:9091", "127.0.0.1:9091", "17:31: sinks.3.url: a URL must start with http:// or https://"),
         ("2027-01-31", "2027-02-31", "20:54: day is out of range for month"),
-        ("team: math", '"team\\n": math', "4:13: runs.0.labels: a key must be a text matching regex '^[a-zA-Z_]"),
+        (
+            "team: math",
+            "team: math, 'a b': x",
+            "4:27: runs.0.labels: the key 'a b' must consist of letters, digits and _,",
+        ),
+        (
+            "team: math",
+            '"team\\n": math',
+            r"4:15: runs.0.labels: the key 'team\n' must consist of letters, digits and _,",
+        ),
+        ("beta: 0.04", "beta: [1]", "5:22: runs.0.settings.beta: must be a single value, not a list"),
+        ("type: slack", "type: null", "15:12: sinks.1.type: must be a text, not nothing"),
+        ("type: slack", "type: [slack]", "15:12: sinks.1.type: must be a text, not a list"),
+        ("type: slack", "type: {slack: x}", "15:12: sinks.1.type: must be a text, not a mapping"),
+        (
+            "listen:",
+            "metrics_listen:",
+            "8:1: unknown key 'metrics_listen' (was removed: /metrics is open at the address",
+        ),
         ("2027-01-31", "'2027-01-31'", "20:55: mute.0.until: must be a day (2027-01-31) or a moment"),
         ("127.0.0.1:9853", "localhost", "8:9: listen: 'localhost' is not HOST:PORT"),
         ("{examples: false}", "no way", "23:10: privacy: must contain `key: value` lines"),
@@ -342,6 +360,35 @@ def test_values_of_the_wrong_kind_are_refused_in_the_file(tmp_path: Path) -> Non
 
 def test_numbers_and_booleans_are_settings() -> None:
     assert SETTINGS.keys() >= NUMBERS | BOOLEANS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("runs: [{path: m, columns: {reward_mean: ''}}]", "1:42: runs.0.columns.reward_mean: must not be empty"),
+        ("runs: [{path: m, columns: {step: s, loss: ''}}]", "1:44: runs.0.columns.loss: must not be empty"),
+        (
+            "sinks: [{type: webhook, url: 'http://h', header_files: {B: x, 'A B': x}}]",
+            "1:64: sinks.0.header_files: the key 'A B' must consist of letters, digits and hyphens",
+        ),
+        (
+            "sinks: [{type: webhook, url: 'http://h', header_files: {B: x, A: ''}}]",
+            "1:67: sinks.0.header_files.A: must be the path of a file that contains the secret",
+        ),
+        (
+            "sinks: [{type: webhook, url: 'http://h', header_files: {B: x, A: '~nosuchuser/x'}}]",
+            "1:67: sinks.0.header_files.A: ~nosuchuser has no home folder",
+        ),
+        ("rules: [a.yaml, '~nosuchuser/x']", "1:18: rules.1: ~nosuchuser has no home folder"),
+    ],
+)
+def test_mistakes_in_an_entry_name_the_entry(text: str, message: str, tmp_path: Path) -> None:
+    """Of a mapping with free keys, too; the home folder of nobody is no file."""
+    file = tmp_path / "grpo-watch.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_settings(config=file, environ=NOTHING)
+    assert str(refused.value) == f"{file}:{message}"
 
 
 def test_columns_of_a_file_of_unknown_origin_are_named_by_canonical_metrics(tmp_path: Path) -> None:

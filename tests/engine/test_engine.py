@@ -186,7 +186,7 @@ def test_a_detector_sees_every_row_in_order_whatever_it_answered() -> None:
 def test_only_these_members_decide_what_a_detector_sees() -> None:
     """A member that keeps records from ``observe``, or shows it others, is a trap for anyone who copies a neighbour."""
     decide = {"reads", "stream", "survives_attempts", "setup", "observe"}
-    say = {"needs", "params", "blind_because", "due_at", "early_sign", "stem", "name"}
+    say = {"needs", "params", "blind_because", "silent_too_long_at", "early_sign", "stem", "name"}
     assert {name for name in vars(Detector) if not name.startswith("_")} == decide | say
 
 

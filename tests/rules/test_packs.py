@@ -105,7 +105,7 @@ def test_overlays_disable_add_and_follow_each_other(packs: Path) -> None:
         ("- detector: spike", "2:5: missing key 'name'"),
         (
             "- name: X y\n    detector: spike",
-            "2:11: name: must be a text matching regex '^[a-z][a-z0-9]*(-",
+            "2:11: name: must consist of words of lowercase letters and digits, joined by hyphens (kl-too-high)",
         ),
         ("- name: x\n    detector: spik", "3:15: unknown detector 'spik' (did you mean spike?)"),
         (
@@ -115,6 +115,10 @@ def test_overlays_disable_add_and_follow_each_other(packs: Path) -> None:
         ("- name: spik\n    severity: info", "2:11: unknown rule 'spik' (did you mean spike?)"),
         ("- name: spike\n    when: step > 1", "2:11: spike needs either `detector` or `when`, not both"),
         ("- name: spike\n    severity: fatal", "3:15: severity: must be 'info', 'warning' or 'critical'"),
+        ("- name: " + "x" * 65, "2:11: name: must have at most 64 characters"),
+        ("- name: spike\n    for_steps: 5.5", "3:16: for_steps: must be a whole number, not 5.5"),
+        ("- name: spike\n    match: {labels: {team: a, room: ''}}", "3:38: match.labels.room: must not be empty"),
+        ("- name: spike\n    hints: {trl: a, verl: [b]}", "3:27: hints.verl: must be a text, not a list"),
         ("- name: spike\n    for_steps: -1", "3:16: for_steps: must be a whole number >= 0"),
         ("- name: spike\n    min_observations: 0", "3:23: min_observations: must be a whole number >= 1"),
         ("- name: spike\n    params: {factr: 2}", "3:14: unknown parameter 'factr' (did you mean factor?)"),

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import UsageError
 from grpo_watch.sources.settings import documents
-from grpo_watch.sources.settings.documents import MAX_DEPTH, MAX_LEAVES, RefusedYamlError, plain_yaml, yaml_leaves
+from grpo_watch.sources.settings.documents import (
+    MAX_DEPTH,
+    MAX_LEAVES,
+    RefusedYamlError,
+    plain_yaml,
+    typed,
+    yaml_leaves,
+)
 from grpo_watch.sources.settings.run_config import MAX_YAML_BYTES, RunConfigSource
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
@@ -78,6 +86,37 @@ def test_leaves_of_repeated_aliases_are_bounded(innermost: str, element: str) ->
         text += f"a{number}: &a{number} {element.format(', '.join([f'*a{number - 1}'] * 9))}\n"
     with pytest.raises(UsageError, match=f"train.yaml: more than {MAX_LEAVES} values"):
         yaml_leaves(text, "train.yaml")
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words that are typed from now on."""
+    words: list[str] = []
+
+    def noted(text: str) -> Scalar:
+        words.append(text)
+        return typed(text)
+
+    monkeypatch.setattr(documents, "typed", noted)
+    return words
+
+
+def test_an_alias_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = counted(monkeypatch)
+    leaves = yaml_leaves("a: &a [1, x]\nb: *a\nc: &c 2\nd: *c\ne: {f: *a}\n", "train.yaml")
+    values = {name: leaf.value for name, leaf in leaves.items()}
+    assert values == {"a": (1, "x"), "b": (1, "x"), "c": 2, "d": 2, "e.f": (1, "x")}
+    assert words == ["1", "x", "2"]
+    assert (leaves["b"].origin, leaves["e.f"].origin) == ("train.yaml:2:1", "train.yaml:5:5")
+
+
+@pytest.mark.parametrize("name", ["b{}", "<<"])
+def test_items_of_a_list_that_aliases_repeat_are_counted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of 10,000 items and 5,000 aliases, 70 KB, stood for 50,000,000 values."""
+    words = counted(monkeypatch)
+    repeated = "".join(f"{name.format(number)}: *a\n" for number in range(5_000))
+    with pytest.raises(UsageError, match=f"train.yaml: more than {MAX_LEAVES} values"):
+        yaml_leaves(f"a: &a [{','.join(['1'] * 10_000)}]\n{repeated}", "train.yaml")
+    assert len(words) <= MAX_LEAVES
 
 
 def test_only_the_safe_loader_is_used() -> None:

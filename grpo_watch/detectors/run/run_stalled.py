@@ -104,7 +104,7 @@ class RunStalled(Detector):
         """Rows alone don't show that they ended too early, unless the run is complete."""
         return None if run.shows_end or self._complete(run) else NO_END_SHOWN
 
-    def due_at(self, run: RunView) -> float | None:
+    def silent_too_long_at(self, run: RunView) -> float | None:
         """When the silence becomes too long."""
         last = self._last_sign(run)
         return None if last is None or not run.shows_end or self._is_over(run) else last + self._limit(run)

@@ -34,19 +34,8 @@ MARK = "#"
 """What stands between the file and the run's name in the name of a channel."""
 RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
 METRIC_NAMES = (
-    *(
-        "name",
-        "metric",
-        "key",
-        "tag",
-        "variable",
-        "metric_name",
-        "metric.name",
-        "metricName",
-        "series",
-        "field",
-        "label",
-    ),
+    *("name", "metric", "key", "tag", "variable", "metric_name", "metric.name", "metricName"),
+    *("series", "field", "label"),
 )
 NUMBERS = ("value", "val", "metric_value", "metricValue", "scalar", "y")
 """What a number is called where each has a mapping of its own."""

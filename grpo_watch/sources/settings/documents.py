@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -94,7 +94,7 @@ def typed(text: str) -> Scalar:
 
 
 MAX_LEAVES = 20_000
-"""Aliases can repeat a few lines into millions; no launch file has more settings, mappings and lists than this."""
+"""Aliases can repeat a few lines into millions; no launch file has more keys and items of lists than this."""
 DEEPEST = 20
 Many: TypeAlias = tuple[Scalar, ...]
 
@@ -122,45 +122,58 @@ def yaml_leaves(text: str, file: str) -> dict[str, Leaf]:
         raise UsageError(f"{file}: {str(error).splitlines()[0]}") from None
     if not isinstance(root, yaml.MappingNode):
         return {}
-    found: dict[str, Leaf] = {}
-    for count, (name, leaf) in enumerate(_walk(root, "", file, 0)):
-        if count >= MAX_LEAVES:
-            raise UsageError(f"{file}: more than {MAX_LEAVES} values")
-        if leaf is not None:
-            found.setdefault(name, leaf)
-    return found
+    walk = _Walk(file)
+    walk.mapping(root, "", 0)
+    return walk.found
 
 
-def _walk(node: yaml.MappingNode, prefix: str, file: str, depth: int) -> Iterator[tuple[str, Leaf | None]]:
-    """Own keys before merged ones (``<<``), so that the first of a name is the one that counts; None: no value yet."""
-    yield prefix, None
-    merged: list[yaml.Node] = []
-    for key, value in node.value:
-        if key.tag == "tag:yaml.org,2002:merge":
-            merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+class _Walk:
+    """Collects the leaves of a document; of a name, the first counts."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: dict[str, Leaf] = {}
+        self._visited = 0
+        self._built: dict[yaml.Node, Scalar | Many] = {}
+
+    def mapping(self, node: yaml.MappingNode, prefix: str, depth: int) -> None:
+        """Own keys before merged ones (``<<``), which they replace."""
+        merged: list[yaml.Node] = []
+        for key, value in self._children(node):
+            if key.tag == "tag:yaml.org,2002:merge":
+                merged += self._children(value) if isinstance(value, yaml.SequenceNode) else [value]
+            else:
+                self._entry(f"{prefix}{key.value if isinstance(key, yaml.ScalarNode) else '?'}", key, value, depth)
+        for other in merged:
+            if isinstance(other, yaml.MappingNode) and depth < DEEPEST:
+                self.mapping(other, prefix, depth + 1)
+
+    def _entry(self, name: str, key: yaml.Node, value: yaml.Node, depth: int) -> None:
+        if isinstance(value, yaml.ScalarNode):
+            self._leaf(name, key, value)
+        elif depth >= DEEPEST:
+            return
+        elif isinstance(value, yaml.MappingNode):
+            self.mapping(value, f"{name}.", depth + 1)
+        elif all(isinstance(item, yaml.ScalarNode) for item in self._children(value)):
+            self._leaf(name, key, value)
         else:
-            yield from _entry(
-                f"{prefix}{key.value if isinstance(key, yaml.ScalarNode) else '?'}", key, value, file, depth
-            )
-    for other in merged:
-        if isinstance(other, yaml.MappingNode) and depth < DEEPEST:
-            yield from _walk(other, prefix, file, depth + 1)
+            for number, item in enumerate(value.value):
+                self._entry(f"{name}.{number}", item, item, depth + 1)
 
+    def _children(self, node: yaml.Node) -> list[Any]:
+        """Keys with their values, or items; an alias stands for as many again."""
+        children: list[Any] = node.value
+        self._visited += len(children)
+        if self._visited > MAX_LEAVES:
+            raise UsageError(f"{self.file}: more than {MAX_LEAVES} values")
+        return children
 
-def _entry(name: str, key: yaml.Node, value: yaml.Node, file: str, depth: int) -> Iterator[tuple[str, Leaf | None]]:
-    origin = f"{file}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
-    if isinstance(value, yaml.ScalarNode):
-        yield name, Leaf(_scalar(value), origin)
-    elif depth >= DEEPEST:
-        return
-    elif isinstance(value, yaml.MappingNode):
-        yield from _walk(value, f"{name}.", file, depth + 1)
-    elif all(isinstance(item, yaml.ScalarNode) for item in value.value):
-        yield name, Leaf(tuple(_scalar(item) for item in value.value), origin)
-    else:
-        yield name, None
-        for number, item in enumerate(value.value):
-            yield from _entry(f"{name}.{number}", item, item, file, depth + 1)
+    def _leaf(self, name: str, key: yaml.Node, node: yaml.Node) -> None:
+        if node not in self._built:  # as often as aliases repeat it
+            self._built[node] = _scalar(node) if isinstance(node, yaml.ScalarNode) else tuple(map(_scalar, node.value))
+        origin = f"{self.file}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
+        self.found.setdefault(name, Leaf(self._built[node], origin))
 
 
 def _scalar(node: yaml.ScalarNode) -> Scalar:
