@@ -69,6 +69,7 @@ WITH_COMPLETIONS = frozenset(
         "schedule-ends-too-early",
         "shared-seed",
         "shared-seed-after-restart-of-engine",
+        "dataset-shrunk",
     }
 )
 WITHOUT_CHECKPOINTS = frozenset(
