@@ -70,8 +70,8 @@ LOOKS_LIKE: Mapping[str, re.Pattern[str]] = MappingProxyType(
 )
 """How keys look that may hold what was not read."""
 NOT_IT = re.compile(r"chosen|rejected|margin|coef|weight|eval|valid|penalty|max|min|std", re.IGNORECASE)
-OF_ENGINE = re.compile(r"generation|rollout|mismatch|error", re.IGNORECASE)
-"""Words of a KL between the trainer and the engine that samples, which is none to the reference."""
+OTHER_KL = re.compile(r"generation|rollout|mismatch|error|ppo|approx|update|old", re.IGNORECASE)
+"""Words of a KL that is none to the reference: to the engine that samples, or to the policy before the update."""
 OTHER_TRAINING: Sequence[tuple[re.Pattern[str], str]] = (
     (re.compile(r"rewards/(?:chosen|rejected|margins)|logps/chosen"), "preference training (DPO and similar)"),
     (re.compile(r"vf_loss|value_loss|loss/value|val(?:ue)?/clipfrac|val/ratio"), "PPO with a value model"),
@@ -210,8 +210,8 @@ def _shows(state: RunState, evidence: frozenset[str]) -> bool:
 
 
 def _may_be(key: str, metric: str) -> bool:
-    of_engine = metric == "kl_reference" and OF_ENGINE.search(key) is not None
-    return LOOKS_LIKE[metric].search(key) is not None and NOT_IT.search(key) is None and not of_engine
+    other = metric == "kl_reference" and OTHER_KL.search(key) is not None
+    return LOOKS_LIKE[metric].search(key) is not None and NOT_IT.search(key) is None and not other
 
 
 def guessed_lines(guessed: Mapping[str, str]) -> Iterator[str]:

@@ -121,8 +121,8 @@ def test_unread_keys_come_with_the_line_that_reads_them() -> None:
     assert found.judgement.unread == {"outcome_score_v2": 'columns: {reward_mean: "outcome_score_v2"}'}
 
 
-def test_a_kl_between_trainer_and_engine_is_not_asked_for_as_the_reference_kl() -> None:
-    found = judged([{"loss": 0.1, "reward": 0.5, "Generation KL Error": 0.001, "my kl": 0.1}])
+def test_a_kl_to_the_engine_or_before_the_update_is_not_asked_for_as_the_reference_kl() -> None:
+    found = judged([{"loss": 0.1, "reward": 0.5, "Generation KL Error": 0.001, "actor/ppo_kl": 0.0, "my kl": 0.1}])
     assert list(found.judgement.unread) == ["my kl"]
 
 
