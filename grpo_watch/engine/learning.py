@@ -50,7 +50,18 @@ class LearningSoFar:
     ``floor`` is the KL below which an exact zero proves nothing, ``highest_norm`` the largest gradient norm so far.
     """
 
-    __slots__ = ("_decimals", "_last_step", "_pending", "floor", "highest_norm", "rate_known", "signal", "total")
+    __slots__ = (
+        "_decimals",
+        "_last_step",
+        "_left",
+        "_pending",
+        "_steps",
+        "floor",
+        "highest_norm",
+        "rate_known",
+        "signal",
+        "total",
+    )
 
     def __init__(self) -> None:
         self.total = 0.0
@@ -60,6 +71,7 @@ class LearningSoFar:
         self.highest_norm = 0.0
         self._pending = 0.0
         self._last_step: int | None = None
+        self._steps, self._left = 1, 1.0
         self._decimals = Decimals()
 
     def take(self, row: MetricRow, silent: float | None, masked: float = 0.0, clip: float | None = None) -> None:
@@ -75,22 +87,34 @@ class LearningSoFar:
             self._decimals.take(row)
         norm = number(row, "grad_norm") or 0.0
         self.highest_norm = max(self.highest_norm, norm)
+        self._note(row, silent)
+        self._steps = 1 if self._last_step is None else max(1, row.step - self._last_step)
+        self._last_step = row.step
+        self._left = 1.0 - masked
+        if clip and clip <= LEAST_CLIP:
+            self._left *= clip / max(clip, norm)
+        self._move(row)
+
+    def complete(self, row: MetricRow, silent: float | None) -> None:
+        """Account for further metrics of the newest row's step, which came in a row of their own."""
+        self._note(row, silent)
+        if row.step == self._last_step and not self._pending:
+            self._move(row)
+
+    def _note(self, row: MetricRow, silent: float | None) -> None:
         if silent is not None:
             self.signal = 1.0 - silent
         entropy = number(row, "entropy")
         if entropy is not None:
             self.floor = ARITHMETIC_FLOOR_LIKELY if entropy <= LIKELY_TOKENS else ARITHMETIC_FLOOR_UNSURE
+
+    def _move(self, row: MetricRow) -> None:
         rate = number(row, "learning_rate")
-        steps = 1 if self._last_step is None else max(1, row.step - self._last_step)
-        self._last_step = row.step
         if rate is None:
             return
         self.rate_known = True
-        moved = rate * (1.0 - masked) * (1.0 if self.signal is None else self.signal)
-        if clip and clip <= LEAST_CLIP:
-            moved *= clip / max(clip, norm)
-        self.total += moved * (steps - 1)
-        self._pending = moved
+        self._pending = rate * self._left * (1.0 if self.signal is None else self.signal)
+        self.total += self._pending * (self._steps - 1)
 
     def resolution(self, row: MetricRow) -> float | None:
         """The smallest non-zero number that the row's log can show: as its channel says, else as its numbers do."""

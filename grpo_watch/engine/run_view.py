@@ -137,8 +137,8 @@ class RunView:
             self.masked.take(row, self.setting(MASKS), self.number)
             self.learning.take(row, silent, self.masked.chance, self.clip)
             self.pace.take(row)
-        elif silent is not None:
-            self.learning.signal = 1.0 - silent
+        else:
+            self.learning.complete(row, silent)
         self.trend.take(row, silent, diluted=self.masked.diluted)
         self.values.update(row.values)
 

@@ -149,6 +149,19 @@ def test_beta_settles_the_severity() -> None:
     assert implied.changes == [("firing", 10, "critical")]
 
 
+@pytest.mark.parametrize(
+    ("before", "severity"),
+    [(0.004, "critical"), (1e-9, "info")],
+    ids=["measured", "arithmetic"],
+)
+def test_a_kl_measured_before_shows_that_it_is_computed(before: float, severity: str) -> None:
+    """A framework that prints 0 without a reference prints nothing else; 6e-8 is what arithmetic alone can show."""
+    run = Watched("kl-stuck-at-zero")
+    run.feed_all(row(step, kl_reference=before, learning_rate=1e-6, reward_zero_std_ratio=0.2) for step in range(1, 11))
+    run.feed_all(a_row(step) for step in range(11, 40))
+    assert {change[2] for change in run.changes} == {severity}
+
+
 def test_a_resume_sums_again() -> None:
     """The second attempt's first row proves nothing again: pending at 22, firing at 30."""
     run = watched().feed_all(a_row(step, 1e-6) for step in range(1, 21))

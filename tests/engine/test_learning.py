@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.engine.evidence import no_signal_ratio
-from grpo_watch.engine.learning import LearningSoFar
+from grpo_watch.engine.learning import ARITHMETIC_FLOOR_LIKELY, LearningSoFar
 from grpo_watch.engine.records import MetricRow
 from tests.support.records import row
 
@@ -34,6 +34,18 @@ def test_rows_that_reuse_a_generation_keep_its_signal() -> None:
     """Row 2 has no reward metrics: it trains again on the batch of row 1."""
     rows = [row(1, learning_rate=1e-6, reward_zero_std_ratio=1.0), row(2, learning_rate=1e-6), row(3)]
     assert after(*rows).total == 0.0
+
+
+def test_a_rate_in_a_further_row_of_its_step_counts() -> None:
+    """A logger that writes a step in two calls: the rate, the groups and the entropy come second."""
+    learning, others = LearningSoFar(), {"learning_rate": 1e-6, "reward_zero_std_ratio": 0.5, "entropy": 0.4}
+    for step in (1, 3, 4):
+        learning.take(row(step), None)
+        further = row(step, **others)._replace(supplement=True)
+        learning.complete(further, no_signal_ratio(further))
+        learning.complete(further, no_signal_ratio(further))  # another channel says the same
+    assert learning.total == pytest.approx(3 * 0.5e-6)  # 1, 2 and 3; 4 comes after its metrics
+    assert (learning.rate_known, learning.floor) == (True, ARITHMETIC_FLOOR_LIKELY)
 
 
 def test_a_signal_that_nobody_logs_counts_in_full_and_is_unknown() -> None:

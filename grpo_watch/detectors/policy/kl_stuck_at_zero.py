@@ -209,8 +209,8 @@ class KlStuckAtZero(Detector):
     min_signal: float = param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1)
 
     def setup(self) -> None:
-        """No KL seen."""
-        self.floor, self.same = NoiseFloor(), SameNumber()
+        """No KL seen; ``measured_in`` is the attempt that last had one above what arithmetic alone gives."""
+        self.floor, self.same, self.measured_in = NoiseFloor(), SameNumber(), 0
 
     def blind_because(self, run: RunView) -> str | None:
         """No reference, or a reference that is synced on purpose."""
@@ -235,6 +235,7 @@ class KlStuckAtZero(Detector):
         if run.attempt == 1:
             self.floor.push(record.step, abs(kl))
         if not is_zero(kl, record.resolution):
+            self.measured_in = run.attempt if abs(kl) > run.learning.floor else self.measured_in
             unknown = self.blind_because(run) or self._not_evidence(record, run)
             small = QUIET if unknown else (self.floor.reading(kl),) if self.floor.level else hardly_moves(run, kl)
             return one_kl(record, kl, self.same) or small
@@ -270,8 +271,9 @@ class KlStuckAtZero(Detector):
 
     def _breach(self, row: MetricRow, run: RunView, kl: float) -> Reading:
         learns = run.trend.reward.gained()
-        beta_open = not run.known("beta") and run.setting("kl_implies_beta") is not True
-        adapter_open = not (run.known("adapter") or run.learning.kl_would_show(row, adapter=True))
+        measured = self.measured_in == run.attempt
+        beta_open = not (measured or run.known("beta") or run.setting("kl_implies_beta") is True)
+        adapter_open = not (measured or run.known("adapter") or run.learning.kl_would_show(row, adapter=True))
         signal = run.learning.signal or 0.0
         message = f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards"
         return Reading(
