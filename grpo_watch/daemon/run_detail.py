@@ -1,4 +1,4 @@
-"""What the page of one run shows beyond its snapshot: rows for charts, batches, checkpoints; bounded, and storable."""
+"""What the page of one run shows beyond its snapshot: rows for charts, batches; bounded, and storable."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import Any
 
 from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.groups import GroupSummary
-from grpo_watch.engine.records import CheckpointDigest, CompletionSummary, MetricRow, Record, Stream
+from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
 from grpo_watch.report.charts import DRAWN, Sparkline, ThinnedColumns, sparks
-from grpo_watch.report.tensor_map import TensorMap, WeightsView
 
 BATCHES = 8
 GROUPS = 64
@@ -116,7 +115,6 @@ class RunDetail:
 
     thinned: ThinnedColumns = field(default_factory=ThinnedColumns)
     batches: tuple[BatchView, ...] = ()
-    weights: tuple[WeightsView, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -124,7 +122,7 @@ class RunDetailRecorder:
     """Looks at every record that the engine is fed of one run, and keeps what the page shows."""
 
     def __init__(self) -> None:
-        self.history, self._batches, self._tensors = MetricHistory(), RecentBatches(), TensorMap()
+        self.history, self._batches = MetricHistory(), RecentBatches()
         self._drawn: tuple[int, dict[str, Sparkline]] = (0, {})
 
     def observe(self, record: Record) -> None:
@@ -134,12 +132,10 @@ class RunDetailRecorder:
                 self.history.take(record)
         elif isinstance(record, CompletionSummary):
             self._batches.take(record)
-        elif isinstance(record, CheckpointDigest):
-            self._tensors.take(record)
 
     def detail(self) -> RunDetail:
         """What is there now; any thread may ask."""
-        return RunDetail(self.history.thinned(), self._batches.kept, self._tensors.kept)
+        return RunDetail(self.history.thinned(), self._batches.kept)
 
     def sparks(self) -> dict[str, Sparkline]:
         """The sparklines, worked out again when a row came; any thread may ask."""
@@ -169,7 +165,6 @@ def unpack(packed: bytes | None) -> RunDetail:
     return RunDetail(
         ThinnedColumns(**stored["thinned"]),
         tuple(BatchView(**_batch(each)) for each in stored["batches"]),
-        tuple(WeightsView(**_weights(each)) for each in stored["weights"]),
         stored.get("keys", {}),
     )
 
@@ -195,11 +190,6 @@ def _batch(stored: Mapping[str, Any]) -> dict[str, Any]:
         for each in stored.get("listed", ())
     )
     return {**stored, "patterns": tuple(map(b64decode, stored["patterns"])), "listed": tuple(listed)}
-
-
-def _weights(stored: Mapping[str, Any]) -> dict[str, Any]:
-    lists = {name: tuple(stored[name]) for name in ("layers", "kinds", "problems")}
-    return {**stored, **lists, "cells": b64decode(stored["cells"])}
 
 
 def _older(series: Mapping[str, Any]) -> ThinnedColumns:

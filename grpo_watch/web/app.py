@@ -68,7 +68,6 @@ def make_app(
         "/api/v1/runs/{slug:run}/series": runs.series,
         "/api/v1/runs/{slug:run}/charts": runs.charts,
         "/api/v1/runs/{slug:run}/batches": runs.batches,
-        "/api/v1/runs/{slug:run}/weights": runs.weights,
         "/api/v1/runs/{slug:run}/report": runs.report,
         "/api/v1/runs/{slug:run}": runs.detail,
     }

@@ -21,7 +21,6 @@ from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.blindness import headline
 from grpo_watch.report.charts import LOST, Sparkline, ThinnedColumns, bands, charts, finding_charts, further_charts
-from grpo_watch.report.tensor_map import ABSENT, WeightsView
 from grpo_watch.report.view import pasteable
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.answers import Answers, basis_of, problem
@@ -94,10 +93,6 @@ class RunPages:
     async def batches(self, request: Request) -> Response:
         """Which completions of its newest batches are equal."""
         return self._about(request, lambda run: batches_document(self._run_detail(run)))
-
-    async def weights(self, request: Request) -> Response:
-        """Which tensors changed between its newest checkpoints."""
-        return self._about(request, lambda run: weights_document(self._run_detail(run)))
 
     async def compared(self, request: Request) -> Response:
         """The runs to choose from; with ``a`` and ``b`` their comparison."""
@@ -243,11 +238,6 @@ def batches_document(detail: RunDetail) -> dict[str, Any]:
     return {"batches": [_batch(view) for view in detail.batches]}
 
 
-def weights_document(detail: RunDetail) -> dict[str, Any]:
-    """Of the newest checkpoints the share of tensors that changed, layer by kind; None: there is no such tensor."""
-    return {"checkpoints": [_weights(view) for view in detail.weights]}
-
-
 def _batch(view: BatchView) -> dict[str, Any]:
     return {**asdict(view), "patterns": list(map(list, view.patterns)), "listed": list(map(_listed, view.listed))}
 
@@ -257,10 +247,6 @@ def _listed(group: ListedGroup) -> dict[str, Any]:
     prompt, texts = (group.shown[0], list(group.shown[1:])) if group.shown else (None, [])
     columns = {"lengths": group.length_column(), "scores": group.score_columns()}
     return {**columns, "prompt": prompt, "texts": texts or None}
-
-
-def _weights(view: WeightsView) -> dict[str, Any]:
-    return {**asdict(view), "cells": [None if cell == ABSENT else cell / 100 for cell in view.cells]}
 
 
 def _resumes(rows: ThinnedColumns) -> list[dict[str, Any]]:

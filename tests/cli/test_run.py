@@ -67,7 +67,7 @@ def test_it_says_what_it_watches_and_stops_cleanly(frozen: Path, tmp_path: Path,
         until(lambda: daemon.get("/readyz") == "ready\n", daemon.child)
         until(lambda: FIRING.search(daemon.get("/metrics")), daemon.child)
         assert "js/main.js" in daemon.get("/")
-        for path in (f"runs/{FROZEN}", f"runs/{FROZEN}/charts", f"runs/{FROZEN}/weights", "runbooks/kl-stuck-at-zero"):
+        for path in (f"runs/{FROZEN}", f"runs/{FROZEN}/charts", f"runs/{FROZEN}/batches", "runbooks/kl-stuck-at-zero"):
             assert "error" not in daemon.get(f"/api/v1/{path}")[:20]
         assert "kl-stuck-at-zero" in daemon.get("/api/v1/overview")
         assert resident(daemon) <= 80, f"{resident(daemon)} MB"

@@ -1,4 +1,4 @@
-"""What a run's page shows beyond its snapshot: equal completions, changed tensors; bounded, stored and read again."""
+"""What a run's page shows beyond its snapshot: equal completions; bounded, stored and read again."""
 
 from __future__ import annotations
 
@@ -10,17 +10,12 @@ from dataclasses import asdict, replace
 from grpo_watch.daemon import run_detail
 from grpo_watch.daemon.run_detail import RecentBatches, RunDetail, RunDetailRecorder, pack, unpack, unpack_sparks
 from grpo_watch.engine.records import (
-    CheckpointDigest,
-    CheckpointKind,
     CompletionSummary,
     GroupSummary,
     MetricRow,
     Stream,
-    TensorDigest,
 )
-from grpo_watch.report import tensor_map
 from grpo_watch.report.charts import sparks
-from grpo_watch.report.tensor_map import ABSENT, OUTSIDE, TensorMap, place_of
 
 
 def group(*pattern: int) -> GroupSummary:
@@ -29,11 +24,6 @@ def group(*pattern: int) -> GroupSummary:
 
 def batch(step: int, *groups: GroupSummary) -> CompletionSummary:
     return CompletionSummary("c", step, groups)
-
-
-def checkpoint(step: int, **sums: str) -> CheckpointDigest:
-    tensors = {name.replace("__", "."): TensorDigest("F32", (2,), value) for name, value in sums.items()}
-    return CheckpointDigest("c", step, f"checkpoint-{step}", complete=True, tensors=tensors)
 
 
 def test_a_batch_keeps_who_is_equal() -> None:
@@ -81,54 +71,6 @@ def test_batches_are_bounded() -> None:
     assert len(kept.kept[0].listed) == run_detail.LISTED_GROUPS
 
 
-def test_the_map_of_a_checkpoint() -> None:
-    """Layer 0 keeps its query, layer 1 changes it; of its two experts one changes."""
-    names = {
-        "model__embed_tokens__weight": "aa",
-        "model__layers__0__self_attn__q_proj__weight": "aa",
-        "model__layers__1__self_attn__q_proj__weight": "ab",
-        "model__layers__1__mlp__experts__0__up_proj__weight": "aa",
-        "model__layers__1__mlp__experts__1__up_proj__weight": "ab",
-    }
-    seen = TensorMap()
-    seen.take(checkpoint(10, **{name: value[0] for name, value in names.items()}))
-    seen.take(checkpoint(20, **{name: value[1] for name, value in names.items()}))
-    first, second = seen.kept
-    assert (first.before, first.tensors, first.cells) == (None, 5, b"")
-    assert (second.before, second.tensors, second.changed) == (10, 5, 2)
-    assert second.layers == (OUTSIDE, 0, 1)
-    assert second.kinds == ("self_attn.q_proj", "mlp.experts.*.up_proj", "embed_tokens")
-    assert list(second.cells) == [ABSENT, ABSENT, 0, 0, ABSENT, ABSENT, 100, 50, ABSENT]
-
-
-def test_names_of_adapters_and_wrappers() -> None:
-    assert place_of("base_model.model.model.layers.7.self_attn.v_proj.lora_B.weight") == (7, "self_attn.v_proj.lora_B")
-    assert place_of("transformer.h.3.attn.c_attn.bias") == (3, "attn.c_attn.bias")
-    assert place_of("module.lm_head.weight") == (OUTSIDE, "lm_head")
-
-
-def test_maps_are_bounded() -> None:
-    seen = TensorMap()
-    names = [f"layers.{layer}.kind{kind}.w" for layer in range(210) for kind in range(42)]
-    for step in range(10):
-        tensors = {name: TensorDigest("F32", (1,), str(step)) for name in names}
-        seen.take(CheckpointDigest("c", step, f"checkpoint-{step}", complete=True, tensors=tensors))
-    assert len(seen.kept) == tensor_map.CHECKPOINTS
-    assert len(seen.kept[-1].cells) == tensor_map.LAYERS * tensor_map.KINDS
-    assert (seen.kept[-1].tensors, seen.kept[-1].changed) == (210 * 42, 210 * 42)
-
-
-def test_what_cannot_be_compared_is_listed() -> None:
-    seen = TensorMap()
-    broken = CheckpointDigest("c", 5, "checkpoint-5", complete=True, tensors={}, problems=("model.safetensors: cut",))
-    seen.take(broken)
-    seen.take(CheckpointDigest("c", 6, "x", complete=False, tensors={}, kind=CheckpointKind.ADAPTER))
-    assert [(view.step, view.kind, view.problems) for view in seen.kept] == [
-        (5, "full", ("model.safetensors: cut",)),
-        (6, "adapter", ()),
-    ]
-
-
 def test_it_comes_back_from_the_store() -> None:
     detail_recorder = RunDetailRecorder()
     for step in range(1, 2_001):
@@ -137,14 +79,12 @@ def test_it_comes_back_from_the_store() -> None:
         )
     detail_recorder.observe(MetricRow("r", Stream.EVAL, 1, 9_999, {"reward_mean": 0.0}))
     detail_recorder.observe(batch(3, group(0, 1, 0, 1)))
-    detail_recorder.observe(checkpoint(10, layers__0__w="a"))
-    detail_recorder.observe(checkpoint(20, layers__0__w="b"))
     detail = detail_recorder.detail()
     assert detail.thinned.steps[-1] == 2_000
     packed = pack(detail)
     again = unpack(packed)
     assert again.thinned.series() == detail.thinned.series()
-    assert (again.batches, again.weights) == (detail.batches, detail.weights)
+    assert again.batches == detail.batches
     assert unpack_sparks(packed) == sparks(detail.thinned)
 
 

@@ -19,7 +19,7 @@ from grpo_watch.store.codec import encode_block, encode_item
 from tests.support.planted import CRASHED, ECHO, FROZEN, REMOTE, SECRETS, Planted, kept_in, leaks, plant_runs, planted
 from tests.support.process import Process, until, watching
 
-ONE = ("", "/series", "/charts", "/charts?axis=time", "/batches", "/weights")
+ONE = ("", "/series", "/charts", "/charts?axis=time", "/batches")
 SITE = ("/", "/static/js/main.js", "/api/v1/runs", "/api/v1/overview", "/api/v1/alerts", "/nope", "/api/v1/runs/nope")
 MACHINES = ("/metrics", "/healthz", "/readyz")
 RUNBOOKS = ("/api/v1/runbooks/run-crashed", "/api/v1/runbooks/nope")

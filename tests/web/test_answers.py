@@ -119,7 +119,7 @@ def test_an_answer_larger_than_the_bound_is_given_all_the_same(monkeypatch: pyte
 
 
 def test_the_run_that_was_replaced_by_an_equal_one_is_asked_for_again() -> None:
-    """Equal snapshots may stand beside different batches and weights, which are not part of them."""
+    """Equal snapshots may stand beside different batches, which are not part of them."""
     watch = Moving()
     with web(watch) as place, httpx.Client(base_url=f"http://{place}") as client:
         client.get(CHARTS)

@@ -69,7 +69,6 @@ PEOPLE = [
     "/api/v1/runs/v0-run/series",
     "/api/v1/runs/v0-run/charts",
     "/api/v1/runs/v0-run/batches",
-    "/api/v1/runs/v0-run/weights",
     "/api/v1/runs/v0-run/report",
 ]
 """All that is for people."""
@@ -337,7 +336,7 @@ def test_a_run_with_a_strange_name_is_found_by_it(name: str) -> None:
     server.start()
     try:
         for shown in (name, slug(name), label_value(name)):
-            for page in ("", "/series", "/charts", "/batches", "/weights"):
+            for page in ("", "/series", "/charts", "/batches"):
                 answer = httpx.get(f"http://{address(listener)}/api/v1/runs/{quote(shown, safe='')}{page}")
                 assert (answer.status_code, shown, page) == (200, shown, page)
     finally:

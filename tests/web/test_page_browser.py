@@ -110,7 +110,6 @@ def test_a_stranger_finds_what_is_wrong_since_when_why_and_what_to_do(browser: B
         seen.until("document.querySelectorAll('.u-over').length >= 5")
         titles = seen.page.locator(".chart h3").all_inner_texts()
         assert {"Reward spread over the whole batch", "Groups without any reward spread (share)", "Loss"} <= set(titles)
-        assert seen.page.locator("table.heat td.identical").count() == 26
         seen.page.get_by_role("link", name="grpo-watch").click()
         seen.page.locator("li.run").wait_for()
         assert (seen.complaints, seen.elsewhere()) == ([], [])
@@ -375,7 +374,6 @@ def test_a_phone_never_scrolls_sideways(opened: Callable[..., Visit], scheme: st
         seen.sees(words)
         if "run/" in place:
             seen.until("document.querySelectorAll('.u-over').length === 10")
-            seen.page.locator("table.heat").wait_for()
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 

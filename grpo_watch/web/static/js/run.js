@@ -6,7 +6,6 @@ import { consequence, finding } from "./finding.js";
 import { ago, count, footer, outlook, progress, software } from "./format.js";
 import { matrix } from "./matrix.js";
 import { t } from "./plot.js";
-import { weights } from "./weights.js";
 import { rules, settings, sources } from "./tables.js";
 import { timeline } from "./timeline.js";
 
@@ -16,7 +15,6 @@ const PARTS = [
   ["when", "Timeline"],
   ["others", "Findings"],
   ["copies", "Completions"],
-  ["weights", "Weights"],
   ["sources", "Sources"],
   ["rules", "Rules"],
 ];
@@ -43,7 +41,6 @@ export function runPage(main, route, tell) {
     when: part(holders.when, timeline),
     others: part(holders.others, others),
     copies: part(holders.copies, matrix),
-    weights: part(holders.weights, weights),
     sources: part(holders.sources, (run) => [sources(run), settings(run)]),
     rules: part(holders.rules, rules),
   };
@@ -62,11 +59,6 @@ export function runPage(main, route, tell) {
     asking(
       () => `runs/${slug}/batches`,
       (received) => (show("copies", received.batches.length > 0), draw.copies(received)),
-      () => {},
-    ),
-    asking(
-      () => `runs/${slug}/weights`,
-      (received) => (show("weights", received.checkpoints.length > 0), draw.weights(received)),
       () => {},
     ),
     charts,
@@ -90,9 +82,9 @@ export function runPage(main, route, tell) {
     draw.rules({ rules: run.rules, coverage: run.coverage });
   }
 
-  // What proves the top finding stands next to it: the texts, the weights, else the charts.
+  // What proves the top finding stands next to it: the texts, else the charts.
   function evidenceFirst(top) {
-    const place = top?.evidence.pattern !== undefined ? "copies" : top?.evidence.identical_tensors !== undefined ? "weights" : "charts";
+    const place = top?.evidence.pattern !== undefined ? "copies" : "charts";
     if (holders.cause.nextElementSibling !== holders[place]) holders.cause.after(holders[place]);
   }
 
