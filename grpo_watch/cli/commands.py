@@ -196,9 +196,6 @@ _DECLARED = (
         FRAMEWORK_VERSION,
         WORLD_SIZE,
         value("--dataset-size", "N", "Rows of the training data before any split.", type=whole),
-        value("--pass-rate", "P", "Expected share of correct answers; estimates groups without spread.", type=float),
-        value("--dead-share", "S", "Acceptable share of groups without spread (default with P: 0.5).", type=float),
-        value("--seconds-per-step", "T", "Measured step time; estimates wall time and GPU-hours.", type=float),
         FORMAT,
     ),
     _command(

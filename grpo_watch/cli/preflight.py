@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -28,15 +27,7 @@ def preflight_command(given: Namespace) -> int:
     """
     if given.path is None and not given.launch:
         raise UsageError("pass a FILE, or the launch command after -- (grpo-watch preflight -- swift rlhf ...)")
-    options = GivenOptions(
-        given.framework,
-        given.framework_version,
-        given.world_size,
-        given.dataset_size,
-        given.pass_rate,
-        given.dead_share,
-        given.seconds_per_step,
-    )
+    options = GivenOptions(given.framework, given.framework_version, given.world_size, given.dataset_size)
     check_options(options)
     launch = read_launch(given.path, given.launch, options, Path.cwd(), os.environ)
     assessment = assess(launch)
@@ -51,7 +42,7 @@ def check_options(options: GivenOptions) -> None:
     """Refuse what can't be meant.
 
     Raises:
-        UsageError: the framework is unknown, a pace is not positive, or a share is none.
+        UsageError: the framework is unknown, or what is given as its version is none.
     """
     if options.framework is not None and options.framework not in launch_facts():
         raise UsageError(
@@ -59,12 +50,6 @@ def check_options(options: GivenOptions) -> None:
         )
     if options.version is not None and not VERSION.fullmatch(options.version):
         raise UsageError(f"--framework-version {options.version}: not a version (1.16.0, 4.6)")
-    for name, share in (("--pass-rate", options.pass_rate), ("--dead-share", options.dead_share)):
-        if share is not None and not 0 <= share <= 1:
-            raise UsageError(f"{name} {share:g}: must be a share from 0 to 1")
-    pace = options.seconds_per_step
-    if pace is not None and not 0 < pace < math.inf:
-        raise UsageError(f"--seconds-per-step {pace:g}: must be more than 0")
 
 
 def as_text(launch: Launch, assessment: Assessment, *, color: bool, width: int | None = None) -> str:

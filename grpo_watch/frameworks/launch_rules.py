@@ -70,8 +70,7 @@ class Prediction:
 
     ``max_steps`` and ``steps_per_epoch`` count what the framework shows as its step; ``optimizer_steps_per_generation``
     how often the weights change per generation batch. ``tokens`` is an upper bound (longest prompt and completion).
-    ``group_size_needed`` is the smallest group with the wanted share of dead groups. ``notes`` are sentences on what
-    the numbers leave out.
+    ``notes`` are sentences on what the numbers leave out.
     """
 
     max_steps: int | None = None
@@ -83,10 +82,6 @@ class Prediction:
     formula: str = ""
     completions: int | None = None
     tokens: int | None = None
-    seconds: float | None = None
-    gpu_hours: float | None = None
-    dead_group_share: float | None = None
-    group_size_needed: int | None = None
     notes: tuple[str, ...] = ()
 
 

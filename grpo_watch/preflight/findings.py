@@ -70,7 +70,7 @@ class Assessment:
 
 SCHEMA = "grpo-watch/preflight/1"
 FINE, PROBLEMS, MISSING = 0, 1, 3
-OPTIONAL = ("completions", "tokens", "seconds", "gpu_hours", "dead_group_share", "group_size_needed", "notes")
+OPTIONAL = ("completions", "tokens", "notes")
 """Parts of a prediction that need more than the batch; left out where there are none."""
 
 

@@ -132,17 +132,10 @@ def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
         "optimizer steps per generation": prediction.optimizer_steps_per_generation,
         "completions in all": prediction.completions,
         "tokens at most": prediction.tokens,
-        "GPU-hours": prediction.gpu_hours,
     }
     for label, value in numbers.items():
         if value is not None:
             yield label, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
-    if prediction.seconds is not None:
-        yield "wall time", f"{prediction.seconds / 3600:,.1f} h"
-    if prediction.dead_group_share is not None:
-        yield "groups without spread", f"{prediction.dead_group_share:.1%}"
-    if prediction.group_size_needed is not None:
-        yield "group size for the wanted share", str(prediction.group_size_needed)
 
 
 def _open(launch: Launch, assessment: Assessment, console: Console) -> None:

@@ -186,16 +186,9 @@ def test_megatron() -> None:
 
 
 def test_what_it_will_cost() -> None:
-    """64 prompts x 8 completions of at most 512 tokens; 64 steps of 45 s on 1 device are 0.8 hours."""
-    found = predicted(
-        launch(
-            "ms-swift", "4.6.0", 1, 64, num_train_epochs=1, per_device_train_batch_size=8, seconds_per_step=45,
-            pass_rate=0.5,
-        )
-    )  # fmt: skip
+    """64 prompts x 8 completions of at most 512 tokens."""
+    found = predicted(launch("ms-swift", "4.6.0", 1, 64, num_train_epochs=1, per_device_train_batch_size=8))
     assert (found.completions, found.tokens) == (512, 512 * 512)
-    assert (found.seconds, found.gpu_hours) == (2880, pytest.approx(0.8))
-    assert found.dead_group_share == 2 / 2**8
 
 
 def test_what_is_missing_is_asked_for() -> None:

@@ -90,7 +90,7 @@ def test_a_check_names_itself_and_the_place(check: Check) -> None:
 
 
 EVERYWHERE = {
-    *("dataset-too-small", "dead-groups", "group-size-one", "no-checkpoints", "sampling-greedy", "seed-per-request"),
+    *("dataset-too-small", "group-size-one", "no-checkpoints", "sampling-greedy", "seed-per-request"),
     *("known-bug", "no-evaluation"),
 }
 """Checks of what every framework has: groups, data, sampling, checkpoints, packages."""

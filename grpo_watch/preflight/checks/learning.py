@@ -10,10 +10,8 @@ from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem, critical, info, warning
 from grpo_watch.preflight.launch_setup import setup_of
-from grpo_watch.preflight.predict import dead_share, group_for, predict
+from grpo_watch.preflight.predict import predict
 
-MANY_DEAD = 0.5
-"""Share of dead groups from which the check reports: half of the generated completions are then wasted."""
 COLD = 0.05
 """Temperature: a logit 1 below the best then has a chance of exp(-20); near-greedy runs were seen at 0.01."""
 NARROW = 0.05
@@ -30,25 +28,6 @@ MODEL_DTYPES = ("torch_dtype", "dtype")
 DTYPES = ("torch_dtype", "dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype")
 LONG_WARMUP = 0.5
 """Share of the run from which a warm-up is reported."""
-
-
-def dead_groups(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """``pass_rate`` predicts more groups without spread than ``dead_share`` allows, or half of them."""
-    rate, name = settings.number("pass_rate"), settings.name_of("group")
-    group = settings.whole(name) if name else None
-    if rate is None or group is None or group <= 1 or not 0 <= rate <= 1:
-        return
-    share, wanted = dead_share(rate, group), settings.number("dead_share")
-    most = MANY_DEAD if wanted is None else wanted
-    if share <= most and share != MANY_DEAD:
-        return
-    needed = group_for(rate, most)
-    wider = f"{settings.own_name(name)} {needed} brings it to {most:.0%} or less" if needed else "no larger group helps"
-    yield warning(
-        f"at a pass rate of {rate:g} at least {share:.0%} of the groups of {group} have no spread and teach nothing",
-        f"{wider}; or choose prompts that are neither always nor never solved",
-        settings.where(name, "pass_rate"),
-    )
 
 
 def sampling_greedy(settings: LaunchSettings) -> Iterator[LaunchProblem]:
@@ -216,7 +195,6 @@ def known_bug(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 CHECKS = (
-    dead_groups,
     gradients_lost_with_offload,
     kl_without_effect,
     known_bug,

@@ -35,6 +35,10 @@ SIZE, STEPS, EACH = "generation_batch_size", "steps_per_generation", "per_device
 """Generation settings that a run records both, though only one of the first two may be given."""
 
 
+FOUND = ("framework", "version", "version_origin", "settings", "deepspeed", "packages")
+"""What a launch takes of its draft as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class GivenOptions:
     """Options on preflight's own command line; they win over everything that is read."""
@@ -43,16 +47,7 @@ class GivenOptions:
     version: str | None = None
     world_size: int | None = None
     dataset_size: int | None = None
-    pass_rate: float | None = None
-    dead_share: float | None = None
-    seconds_per_step: float | None = None
     python: Path | None = None
-
-    @property
-    def expectations(self) -> dict[str, Setting]:
-        """What is expected of the run, as settings that no framework has."""
-        given = {name: getattr(self, name) for name in ("pass_rate", "dead_share", "seconds_per_step")}
-        return {name: Setting(each, f"--{name.replace('_', '-')}") for name, each in given.items() if each is not None}
 
 
 def read_launch(
@@ -128,8 +123,7 @@ def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
     size = Setting(options.dataset_size, "--dataset-size") if options.dataset_size is not None else None
     world = Setting(options.world_size, "--world-size") if options.world_size is not None else draft.world_size
     return Launch(
-        **{name: getattr(draft, name) for name in ("framework", "version", "version_origin", "deepspeed", "packages")},
-        settings={**draft.settings, **options.expectations},
+        **{name: getattr(draft, name) for name in FOUND},
         world_size=world,
         dataset_size=size,
         peft=draft.peft if draft.peft is not None else _adapter(draft),
