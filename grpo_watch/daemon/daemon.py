@@ -111,11 +111,13 @@ class Daemon:
 
     def detail(self, run: str) -> RunDetail:
         """What the page of a run shows beyond the snapshot."""
-        return self._registry.get(run).detail()
+        known = self._registry.get(run)
+        return RunDetail() if known is None else known.detail()
 
     def sparks(self, run: str) -> Mapping[str, Sparkline]:
         """The sparklines of a run."""
-        return self._registry.get(run).sparks()
+        known = self._registry.get(run)
+        return {} if known is None else known.sparks()
 
     def rules(self) -> RuleSet:
         """The rules in force."""
@@ -155,7 +157,7 @@ class Daemon:
         now = self._clock()
         self._reload(now)
         self._registry.take_found(now)
-        apart = intervals(len(self._registry.watches))
+        apart = intervals(len(self._registry.order.watches))
         due, more = self._give_turns(now, changed, watched, apart)
         self._store(now, due, apart.store)
         read = self._registry.taken if self._registry.ready else self._shown
@@ -173,7 +175,7 @@ class Daemon:
     def close(self) -> None:
         """Store what there is to store, and let go of everything."""
         now = self._clock()
-        self._store(now, self._registry.watches)
+        self._store(now, self._registry.order.watches)
         self._registry.close()
         self._state_writer.close(now)
 
@@ -182,10 +184,10 @@ class Daemon:
         changed, routed = self._rules.reload(), self._receivers()
         if asked or routed is not None:
             self._all_due = True
-            self._store(now, self._registry.watches)
+            self._store(now, self._registry.order.watches)
         if routed is not None:
             self._dispatcher.follow(routed, self._state_writer.messages())
-            for watch in self._registry.watches:  # what a receiver missed goes before what is read from here on
+            for watch in self._registry.order.watches:  # what a receiver missed goes before what is read from here on
                 self._dispatcher.arrive(watch, now)
             log.warning(
                 "receivers reloaded", extra={"fields": {"sinks": ", ".join(one.receiver.name for one in routed)}}
@@ -216,7 +218,7 @@ class Daemon:
             self._beat = self._timer()
             if self._beat - self._stored_at >= STORE_SECONDS:
                 self._store(now, due, apart.store)
-        concerned = self._dispatcher.broadcast(self._registry.watches, due, ready=self.ready())
+        concerned = self._dispatcher.broadcast(self._registry.order.watches, due, ready=self.ready())
         return concerned, more or len(due) < len(found)
 
     def _store(self, now: float, watches: Collection[WatchedRun], apart: float = 0.0) -> None:
@@ -227,7 +229,7 @@ class Daemon:
         """
         rows = not 0.0 <= now - self._rows_stored_at < apart
         self._unstored |= dict.fromkeys(watches)
-        read = self._registry.watches  # one that was closed would store an older state over its successor's
+        read = self._registry.order.watches
         batches = []
         for watch in [watch for watch in self._unstored if watch in read] if rows else watches:
             batch = watch.batch(now, rows=rows)
@@ -253,10 +255,10 @@ class Daemon:
         """Take what sources held back, and be done once the messages about it are delivered."""
         if self._drain_until is None:
             self._drain_until = self._timer() + DRAIN_SECONDS
-            for watch in self._registry.watches:
+            for watch in self._registry.order.watches:
                 watch.finish(self._clock())
                 self._registry.count(watch)
-            self._store(self._clock(), self._registry.watches)
+            self._store(self._clock(), self._registry.order.watches)
         late = self._timer() >= self._drain_until
         self.done = self._dispatcher.idle or late
         if late and not self._dispatcher.idle:

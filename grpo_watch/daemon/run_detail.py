@@ -15,6 +15,7 @@ from typing import Any
 from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.groups import GroupSummary
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
+from grpo_watch.frameworks.resolver import Resolver
 from grpo_watch.report.charts import DRAWN, Sparkline, ThinnedColumns, sparks
 
 BATCHES = 8
@@ -123,6 +124,8 @@ class RunDetailRecorder:
 
     def __init__(self) -> None:
         self.history, self._batches = MetricHistory(), RecentBatches()
+        self.resolver: Resolver | None = None
+        """What the run's own keys mean."""
         self._drawn: tuple[int, dict[str, Sparkline]] = (0, {})
 
     def observe(self, record: Record) -> None:
@@ -135,7 +138,8 @@ class RunDetailRecorder:
 
     def detail(self) -> RunDetail:
         """What is there now; any thread may ask."""
-        return RunDetail(self.history.thinned(), self._batches.kept)
+        keys = {} if self.resolver is None else self.resolver.own_keys
+        return RunDetail(self.history.thinned(), self._batches.kept, keys)
 
     def sparks(self) -> dict[str, Sparkline]:
         """The sparklines, worked out again when a row came; any thread may ask."""

@@ -49,7 +49,6 @@ class TurnOrder:
     """Which runs need a turn: those that have more to do, that may have been written to, and whose rest is over."""
 
     def __init__(self) -> None:
-        self._numbers: dict[WatchedRun, int] = {}
         self._hurried: dict[WatchedRun, None] = {}
         """Those that need a turn at once, or wait for another process."""
         self._timers = Timers[WatchedRun]()
@@ -58,16 +57,23 @@ class TurnOrder:
         self._listed: dict[WatchedRun, frozenset[Path]] = {}
         self._watched: Collection[Path] = frozenset()
 
-    def add(self, watch: WatchedRun, number: int) -> None:
-        """A run begins to be read; ``number`` is its place in the order of turns."""
-        self._numbers[watch], self._hurried[watch], self._listed[watch] = number, None, frozenset()
+    @property
+    def watches(self) -> Collection[WatchedRun]:
+        """The runs that are being read."""
+        return self._listed.keys()
+
+    def add(self, watch: WatchedRun) -> None:
+        """A run begins to be read, or begins again."""
+        if watch in self._listed:
+            self.remove(watch)
+        self._hurried[watch], self._listed[watch] = None, frozenset()
 
     def remove(self, watch: WatchedRun) -> None:
         """It is read no more."""
         self._list(watch, frozenset())
         self._timers.drop(watch)
         self._hurried.pop(watch, None)
-        del self._listed[watch], self._numbers[watch]
+        del self._listed[watch]
 
     def hurry(self, watch: WatchedRun, now: float) -> None:
         """Its next turn is due now (Unix seconds)."""
@@ -87,7 +93,7 @@ class TurnOrder:
             watched: folders in which a write is noticed.
             every: all of them do.
         """
-        due = dict.fromkeys(self._numbers if every else (watch for watch in self._hurried if watch.is_due))
+        due = dict.fromkeys(self._listed if every else (watch for watch in self._hurried if watch.is_due))
         before, self._watched = self._watched, watched
         unheard = frozenset(watched) ^ frozenset(before) if watched is not before else ()
         for path in (*changed, *unheard):  # what was written before a folder was watched did not ring
@@ -95,7 +101,7 @@ class TurnOrder:
                 watch.reader.note_changed(path)
                 due[watch] = None
         due |= dict.fromkeys(self._timers.take_due(now))
-        return sorted(due, key=self._numbers.__getitem__)
+        return sorted(due, key=lambda watch: watch.number)
 
     def rest(self, watch: WatchedRun, now: float, apart: Intervals) -> None:
         """A run had its turn: note when it needs the next one."""

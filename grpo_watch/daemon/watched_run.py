@@ -1,16 +1,16 @@
-"""Watches one run: rebuilds it from the store, reads what it holds by then, and continues with it turn by turn."""
+"""One run of the daemon: it is read turn by turn, stored and shown, and let go of once it is over."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder
-from grpo_watch.daemon.run_end import RunEnd
-from grpo_watch.daemon.run_reader import SLICE, RunReader, WatchOptions, newest_write
+from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder, pack, unpack, unpack_sparks
+from grpo_watch.daemon.run_end import RunEnd, RunLife
+from grpo_watch.daemon.run_reader import RunReader, WatchOptions, newest_write
+from grpo_watch.daemon.run_status import NOTHING, statuses
 from grpo_watch.daemon.schedule import SECOND, Intervals, Rest
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.detectors.watcher.events import RULE_FILES
@@ -18,7 +18,6 @@ from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.groups import without_texts
 from grpo_watch.engine.records import (
     Activity,
-    AlertState,
     ChannelOpened,
     CompletionSummary,
     EventKind,
@@ -29,13 +28,15 @@ from grpo_watch.engine.records import (
     Transition,
 )
 from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time
+from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview
 from grpo_watch.notify.notifications import NotificationContext
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.rules.rule_changes import Key, RuleSet, reconcile
+from grpo_watch.report.charts import Sparkline
+from grpo_watch.rules.rule_changes import Key, RuleSet
 from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.store.codec import encode_item
-from grpo_watch.store.state import StoredBatch, StoreError
+from grpo_watch.store.state import StoredBatch, slug
 
 CURSOR_SECONDS = 5.0
 """How often a cursor is stored that moved without giving an item."""
@@ -48,68 +49,140 @@ log = logging.getLogger("grpo_watch.run")
 
 
 class WatchedRun:
-    """One run that is being read: its channels, its pipeline, and what of it is to be stored and shown.
+    """One run of the daemon from its first sight on; while its files are read, with its channels and its pipeline.
 
     ``turn`` works for a slice and is called again at once while it answers True; ``batch`` hands over what is to be
     stored. The first turns rebuild the run from the store and read what its files hold by then (``ready`` after that).
-    ``failures`` counts items that could not be judged.
 
     Args:
         name: the run's name, which never changes.
-        found: what discovery found.
-        options: the user's settings of the run.
-        now: Unix seconds.
-        rules: the rules in force.
+        number: its place in the order of first sight.
         state_writer: what is stored.
         submit: runs heavy work elsewhere.
-        grown: whether its files were seen to grow since it was read before: then their times count, not those of its
-            steps.
     """
 
-    def __init__(  # noqa: PLR0913  what it is connected to
-        self,
-        name: str,
-        found: FoundRun,
-        options: WatchOptions,
-        now: float,
-        *,
-        rules: RuleSet,
-        state_writer: StateWriter,
-        submit: Submit,
-        grown: bool = False,
-    ) -> None:
-        self.name, self.options = name, options
-        self.ready, self._grown = False, grown
-        self.restored = False
-        """Whether it is as it was stored, with nothing new read, and does not look ended."""
+    reader: RunReader
+    pipeline: Pipeline
+    end: RunEnd
+
+    def __init__(self, name: str, number: int, state_writer: StateWriter, submit: Submit) -> None:
+        self.name, self.number, self.state_writer, self._submit = name, number, state_writer, submit
+        self.found: FoundRun | None = None
+        self.options = WatchOptions()
+        self.life = RunLife()
+        self.shown: RunSnapshot | None = None
+        """What is shown of it; None when nothing is (any more)."""
+        self.history: bytes | None = None
+        """A packed run detail, made when it ended …"""
+        self.past = False
+        """… and whether that is so long ago that only the page shows it."""
+        self.written, self.channels = 0.0, tuple[ChannelStatus, ...]()
+        """Its newest write (Unix seconds), and how its channels did, when it was let go."""
+        self.begun = 0
+        """How often it began to be read."""
+        self.is_read = self.ready = self.reported = False
+        """Its files are read: not after it ended, or while they are gone; what they held at first was; it was shown."""
+        self.counted = NOTHING
+        self.recorder = RunDetailRecorder()
+        self._overview: RunOverview | None = None
+        self._seen: tuple[object, ...] = ()
+
+    # it is read, and let go
+
+    def begin(self, found: FoundRun, rules: RuleSet, now: float, work: Iterator[bool], *, urgent: bool = False) -> None:
+        """Read its files, from what is stored of it on (see ``first_turns.begin``).
+
+        ``work`` are the first turns: each says whether there is more to do at once. ``urgent``: an alert of it fired
+        when it was read last, and something was written since.
+        """
+        self.found, self.rules, self.urgent = found, rules, urgent
+        self.begun += 1
+        self.ready = self.restored = False
+        """``restored``: whether it is as it was stored, with nothing new read, and does not look ended."""
         self.failures = 0
-        self._rules, self._state_writer = rules, state_writer
-        self._looked = self._known = state_writer.looked(name)
-        self._restart(now)
-        self.reader = RunReader(found, options, lambda: state_writer.cursors(name), submit)
-        self.urgent = self._has_news(found)
-        """Whether an alert of it fired when the watch began and something was written since; not while it waits."""
+        """Items that could not be judged."""
+        self.looked = self._known = self.state_writer.looked(self.name)
+        self.forget(now)
+        self.reader = RunReader(found, self.options, lambda: self.state_writer.cursors(self.name), self._submit)
         self._cursors_at = self._active_at = now
         self._ticked_at = 0.0
         self._growth: dict[str, float] = {}
         """When logs grew last that gave no item since, by channel (Unix seconds)."""
         self._rest = Rest(now)
-        self._safe = True
+        self.safe = True
+        """Whether its alerts rest on all that the stored ones do."""
         self._more = False
         self._rules_problem = ""
-        self._work: Iterator[bool] | None = self._begin(now)
+        self._work: Iterator[bool] | None = work
+        self.is_read = True
 
-    def _restart(self, now: float) -> None:
-        """Know nothing of the run."""
-        self.recorder, self.end = RunDetailRecorder(), RunEnd()
+    def forget(self, now: float) -> None:
+        """Know nothing of the run, as before anything was read."""
+        self.end, self.recorder = RunEnd(), RunDetailRecorder()
         labels = self.options.labels
-        self.pipeline = Pipeline(self.name, self._rules.rules, self._rules.detectors, labels, self.recorder.observe)
-        self._announced: list[Item] = []
-        self._batch = StoredBatch(self.name, now, backlog=not self._looked)
+        self.pipeline = Pipeline(self.name, self.rules.rules, self.rules.detectors, labels, self.recorder.observe)
+        self.recorder.resolver = self.pipeline.assembler.resolver
+        self.announced: list[Item] = []
+        self.unstored = StoredBatch(self.name, now, backlog=not self.looked)
         self._snapshot: RunSnapshot | None = None
         self._changes = 0
         self._moved: tuple[int, float | None] | None = None
-        self._shown: tuple[int, Mapping[str, str]] | None = None
+        self._snapshot_of: tuple[int, Mapping[str, str]] | None = None
+
+    def let_go(self, now: float) -> None:
+        """Read it no more: store what waits, close its files and drop its windows."""
+        self.written = newest_write(self.found) if self.found is not None else 0.0
+        self.channels = tuple(replace(status, read_at=None) for status in statuses(self.reader))
+        self.close(now)
+        self.keep_end(now)
+        self.is_read = self.ready = False
+        self.recorder = RunDetailRecorder()
+        del self.reader, self.pipeline, self.end, self._work
+
+    def close(self, now: float) -> None:
+        """Store the rows that wait to be, where nothing else does, and close its files."""
+        left = self.batch(now) if self.looked and self._rows_only else None
+        self.state_writer.commit([left] if left is not None else [], now)
+        self.counted = NOTHING
+        self.reader.close()
+
+    def keep_end(self, now: float) -> None:
+        """Store that it ended, and what its page shows of it."""
+        self.history = pack(self.detail())
+        self.state_writer.commit([StoredBatch(self.name, now, history=self.history, ended=self.life.ended)], now)
+
+    # it is shown
+
+    def detail(self) -> RunDetail:
+        """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
+        recorder = self.recorder  # the engine may let go of it meanwhile
+        return recorder.detail() if self.is_read else unpack(self.history)
+
+    def sparks(self) -> Mapping[str, Sparkline]:
+        """Its sparklines."""
+        recorder = self.recorder
+        return recorder.sparks() if self.is_read else unpack_sparks(self.history)
+
+    def overview(self) -> RunOverview | None:
+        """The run as receivers and pages see it, the same object while nothing changed; None when it is not shown."""
+        if self.shown is None:
+            return None
+        reads = self.reader.reads if self.is_read else -1
+        seen = (self.begun, reads, self.life.ended, self.channels, self.options.labels)
+        if self._overview is None or self._overview.snapshot is not self.shown or self._seen != seen:
+            self._seen = seen
+            local = self.found if self.found is not None and not self.found.remote else None
+            self._overview = RunOverview(
+                snapshot=self.shown,
+                slug=slug(self.name),
+                active=self.life.ended is None,
+                ended=self.life.ended,
+                lost=self.life.lost,
+                labels=self.options.labels,
+                channels=statuses(self.reader) if self.is_read else self.channels,
+                folder=None if local is None else local.home or local.root,
+            )
+        return self._overview
 
     # turns
 
@@ -134,7 +207,7 @@ class WatchedRun:
     def turn(self, now: float, listing: float = SECOND) -> bool:
         """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""
         if self._work is not None:
-            if self._safe:  # what the stored alerts rest on is read whole, however long that takes
+            if self.safe:  # what the stored alerts rest on is read whole, however long that takes
                 self.reader.hurry(now)
             more = next(self._work, None)
             if more is not None:
@@ -157,15 +230,15 @@ class WatchedRun:
 
         ``jumped``: the clock jumped to it.
         """
-        if self.ready and (jumped or abs(now - self._ticked_at) >= least) and not self._over(now):
+        if self.ready and (jumped or abs(now - self._ticked_at) >= least) and not self.is_over(now):
             self._ticked_at = now
             self._note_growth(now, jumped=jumped)
-            self._elect(now)
+            self.elect(now)
             self.feed(Tick(now))
 
     def set_problem(self, problem: str, now: float) -> None:
         """Set the problem of the rule files (empty: they load). Not stored: a replay ends it."""
-        if self.ready and problem != self._rules_problem and not (problem and self._over(now)):
+        if self.ready and problem != self._rules_problem and not (problem and self.is_over(now)):
             self._rules_problem = problem
             self._changes += 1
             kind = EventKind.RULE_BROKEN if problem else EventKind.RULE_LOADED
@@ -185,31 +258,51 @@ class WatchedRun:
         self._moved = moved or before
         self._changes += moved is None or moved != before
         if transitions or moved is None:
-            self._batch.items.append(encode_item(_as_stored(item)))
+            self.unstored.items.append(encode_item(_as_stored(item)))
         self._collect(transitions)
+
+    def replay(self, item: Item) -> None:
+        """Take an item that is stored; the transitions that it causes are, too."""
+        self._changes += 1
+        self.pipeline.feed(item)
+        self._note(item)
+
+    def load(self, alerts: Mapping[Key, Alert]) -> None:
+        """Take alerts as they are stored."""
+        self._changes += 1
+        monitors = {monitor.rule.name: monitor for monitor in self.pipeline.state.monitors}
+        for (rule, key), alert in alerts.items():
+            if rule in monitors:
+                monitors[rule].load(key, alert)
 
     def update(self, found: FoundRun) -> None:
         """Discovery looked again: open the channels that are new."""
-        self.reader.found = found
+        self.found = self.reader.found = found
         if self.ready:
-            self._open()
+            self.open()
+
+    def open(self) -> None:
+        """Open the channels that are not open yet, and announce those that are news."""
+        for item in self.reader.open(self.pipeline):
+            if item not in self.announced:
+                self.feed(item)
 
     def batch(self, now: float, *, rows: bool = True) -> StoredBatch | None:
         """What to store since the last call; None when there is nothing, or nothing that agrees yet.
 
         ``rows``: also rows alone, that change no alert.
         """
-        if self._looked and self._rows_only and not rows:
+        if self.looked and self._rows_only and not rows:
             return None
         moved = any(self.reader.touched()) and now - self._cursors_at >= CURSOR_SECONDS
-        news = self._batch.items or self._batch.transitions or (self.ready and not self._looked)
-        if not self._safe or not (news or moved):
+        news = self.unstored.items or self.unstored.transitions or (self.ready and not self.looked)
+        if not self.safe or not (news or moved):
             return None
-        batch = self._batch
-        self._batch = StoredBatch(self.name, now, backlog=not self.ready and batch.backlog)
+        batch = self.unstored
+        self.unstored = StoredBatch(self.name, now, backlog=not self.ready and batch.backlog)
         batch.at, batch.snapshot = now, self.snapshot()
         if self.ready:
-            batch.looked = self._looked = True
+            batch.looked = self.looked = True
         batch.cursors |= self.reader.cursors()
         self._cursors_at = now
         self.reader.stored()
@@ -218,11 +311,7 @@ class WatchedRun:
     @property
     def waits(self) -> bool:
         """Whether something of it is to be stored that ``batch`` did not hand over yet."""
-        return bool(self._batch.items or self._batch.transitions or not self._looked or any(self.reader.touched()))
-
-    def remainder(self, now: float) -> StoredBatch | None:
-        """The rows that wait to be stored, when the run is let go; None where there is anything else as well."""
-        return self.batch(now) if self._looked and self._rows_only else None
+        return bool(self.unstored.items or self.unstored.transitions or not self.looked or any(self.reader.touched()))
 
     def snapshot(self) -> RunSnapshot:
         """A snapshot of the run now; the same object as before when nothing changed.
@@ -230,29 +319,20 @@ class WatchedRun:
         It is made only after something may have changed: at most turns, most of hundreds of runs are as they were.
         """
         now = (self._changes, self.pipeline.state.refused)
-        if self._snapshot is None or now != self._shown:
-            self._shown, snapshot = now, self.pipeline.snapshot()
+        if self._snapshot is None or now != self._snapshot_of:
+            self._snapshot_of, snapshot = now, self.pipeline.snapshot()
             if snapshot != self._snapshot:
                 self._snapshot = snapshot
         return self._snapshot
 
-    def over(self, now: float) -> bool:
-        """Whether the run has ended."""
-        return self.ready and self._over(now)
-
     def was_live(self, since: float, now: float) -> bool:
         """Whether it continues, or is new to us and was written to after ``since`` (Unix seconds)."""
-        return not self._over(now) or (not self._known and (self.end.written or now) >= since)
+        return not self.is_over(now) or (not self._known and (self.end.written or now) >= since)
 
     @property
     def step(self) -> int:
         """The newest step."""
         return self.pipeline.state.step
-
-    @property
-    def detail(self) -> RunDetail:
-        """What the run's page shows beyond the snapshot; any thread may ask."""
-        return replace(self.recorder.detail(), keys=self.pipeline.assembler.resolver.own_keys)
 
     def alerts(self, rule: str | None = None) -> dict[Key, Alert]:
         """The run's alerts (of one rule) by rule and key."""
@@ -269,34 +349,35 @@ class WatchedRun:
     def finish(self, now: float) -> None:
         """The input has ended: take what sources held back, and steps that only worse channels have."""
         self.reader.finish(self.feed)
-        self._elect(now, ended=True)
+        self.elect(now, ended=True)
 
-    def _elect(self, now: float, *, ended: bool = False) -> None:
+    def elect(self, now: float, *, ended: bool = False) -> None:
         """Elect other channels as long as that is due at ``now`` (Unix seconds), or as the run has ended."""
         for election in self.pipeline.elections(now, ended=ended):
             self.feed(election)
 
-    def _over(self, now: float) -> bool:
+    def is_over(self, now: float) -> bool:
+        """Whether it looks ended; before it is ready that may change."""
         return self.options.ended() or self.end.over(now, self.pipeline.state)
 
     @property
     def _rows_only(self) -> bool:
         """Whether there are only items to store, and no alert changed."""
-        batch = self._batch
+        batch = self.unstored
         return not (batch.transitions or batch.alerts or batch.backlog or batch.fingerprints is not None)
 
     def _collect(self, transitions: Sequence[Transition]) -> None:
         """Collect changes of alerts to be stored."""
         if transitions:
             alerts = self.alerts()
-            self._batch.alerts |= {(each.rule, each.key): alerts[each.rule, each.key] for each in transitions}
-            self._batch.transitions += transitions
+            self.unstored.alerts |= {(each.rule, each.key): alerts[each.rule, each.key] for each in transitions}
+            self.unstored.transitions += transitions
 
     def _note(self, item: Item) -> None:
         """Note what a fed item says of the run's channels and its end."""
         self.end.take(item)
         if isinstance(item, (ChannelOpened, RunConfig)):
-            self._announced.append(item)
+            self.announced.append(item)
 
     def _note_growth(self, now: float, *, jumped: bool) -> None:
         """A log that grows without giving an item (an evaluation, a download) lives, and every log after a jump."""
@@ -309,88 +390,6 @@ class WatchedRun:
             self._active_at = now
             self.feed(Activity(channel, at))
         self._growth.clear()
-
-    # the first turns
-
-    def _has_news(self, found: FoundRun) -> bool:
-        """Whether a stored alert fires, and a log has another length than the part of it that was read."""
-        alerts = self._state_writer.alerts(self.name).values()
-        if not any(alert.state is AlertState.FIRING for alert in alerts):
-            return False
-        cursors = self._state_writer.cursors(self.name)
-        for channel in found.channels:
-            cursor = cursors.get(channel.name)
-            with suppress(OSError):
-                if channel.path.is_file() and (cursor is None or channel.path.stat().st_size != cursor.position):
-                    return True
-        return False
-
-    def _begin(self, now: float) -> Iterator[bool]:
-        try:
-            for number, item in enumerate(self.reader.as_set_now(self._state_writer.items(self.name)), 1):
-                self._changes += 1
-                self.pipeline.feed(item)  # the transitions that it causes are stored, too
-                self._note(item)
-                if number % SLICE == 0:
-                    yield True
-        except StoreError:
-            log.exception("a stored run is damaged and read again", extra={"fields": {"run": self.name}})
-            self._state_writer.forget(self.name)
-            self._restart(now)
-        if (self.reader.lacks or not self._announced) and self._state_writer.alerts(self.name):
-            yield from self._read_again(now)
-            return
-        self._settle()
-        if self._looked and self._state_writer.alerts(self.name):
-            self.end.touch(newest_write(self.reader.found))
-            self.restored = not self._over(now)
-            yield True  # what a receiver missed is queued before anything new is read
-        self._open()
-        yield from self._first_pass(now)
-
-    def _read_again(self, now: float) -> Iterator[bool]:
-        """The stored alerts count until all that they rest on (damaged, archived, shown better elsewhere) was read."""
-        self._open()
-        for more in self._first_pass(now):
-            self._safe = False
-            yield more
-        self._safe = True
-        self._batch.transitions.clear()  # the stored alerts already hold them
-        self._batch.alerts.clear()
-        self._settle()
-
-    def _settle(self) -> None:
-        """Continue from the stored alerts; rules that changed since may make transitions."""
-        loaded, fingerprints = self._state_writer.alerts(self.name), self._state_writer.fingerprints(self.name)
-        monitors = {monitor.rule.name: monitor for monitor in self.pipeline.state.monitors}
-        settled = reconcile(self.name, loaded, self.alerts(), self._rules, self.step)
-        for (rule, key), alert in settled.alerts.items():
-            if rule in monitors:
-                monitors[rule].load(key, alert)
-        self._changes += 1
-        if fingerprints != self._rules.fingerprints:
-            self._batch.fingerprints = self._rules.fingerprints
-        self._batch.alerts |= {key: alert for key, alert in settled.alerts.items() if alert != loaded.get(key)}
-        self._batch.transitions += settled.transitions
-
-    def _open(self) -> None:
-        """Open the channels that are not open yet, and announce those that are news."""
-        for item in self.reader.open(self.pipeline):
-            if item not in self._announced:
-                self.feed(item)
-
-    def _first_pass(self, now: float) -> Iterator[bool]:
-        """Read what is there by now. It was written by the time of the newest file, and is taken as seen then."""
-        written = self.reader.written()
-        self.end.touch(now if written is None else written)
-        self.reader.begin(min(now, self.end.written or now), now)
-        while not (taken := self.reader.read(now, self.feed)).ended:
-            yield taken.more
-        if not self._grown:
-            self.end.date_by_steps()
-        over = self._over(now)
-        self._elect(now, ended=over)
-        self.feed(Tick(now, live=not over))
 
 
 def _as_stored(item: Item) -> Item:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
-from weakref import WeakKeyDictionary
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.alerts import Alert
@@ -34,6 +33,10 @@ class AlertingRun(Protocol):
     @property
     def name(self) -> str:
         """The run's name."""
+
+    @property
+    def begun(self) -> int:
+        """How often it began to be read."""
 
     @property
     def ready(self) -> bool:
@@ -89,9 +92,10 @@ class NotificationDispatcher:
         self._past: Counter[tuple[str, str]] = Counter()
         self._round = 0
         self._since: dict[str, int] = {}
-        self._arrived: WeakKeyDictionary[AlertingRun, int] = WeakKeyDictionary()
+        self._arrived: dict[str, tuple[int, int]] = {}
+        """By run: how often it had begun to be read when it arrived, and the round."""
         self._undelivered_reports: dict[tuple[str, str], str] = {}
-        self._ended: WeakKeyDictionary[AlertingRun, dict[str, tuple[int, int]]] = WeakKeyDictionary()
+        self._ended: dict[tuple[str, str], tuple[int, int, int]] = {}
         self.troubled: Mapping[str, str] = {}
         """Receivers that get nothing now, and why."""
 
@@ -149,11 +153,12 @@ class NotificationDispatcher:
         Receivers miss a resolve while they are not configured, and where the state was damaged. Missed
         notifications are queued first, to keep the order.
         """
-        arrived = self._arrived.get(watch, -1)
+        begun, arrived = self._arrived.get(watch.name, (0, -1))
+        arrived = arrived if begun == watch.begun else -1
         known = watch.ready or (watch.restored and not self._ahead)
         if not self.outboxes or not known or arrived == self._round:
             return
-        self._arrived[watch] = self._round
+        self._arrived[watch.name] = watch.begun, self._round
         alerts = watch.alerts()
         fires = list(firing(watch.name, alerts))
         places = {(each.run, each.rule, each.key) for each in fires}
@@ -253,11 +258,10 @@ class NotificationDispatcher:
 
     def _end_trouble(self, watch: AlertingRun, failing: set[str]) -> None:
         """Feed a run the recovery of receivers that work again or were removed; at each step while the alert fires."""
-        ended = self._ended.setdefault(watch, {})
         for (_, sink), alert in watch.alerts(OWN_RULE).items():
-            at = (alert.episode, watch.step)
-            if alert.state is AlertState.FIRING and sink not in failing and ended.get(sink) != at:
-                ended[sink] = at
+            at, place = (watch.begun, alert.episode, watch.step), (watch.name, sink)
+            if alert.state is AlertState.FIRING and sink not in failing and self._ended.get(place) != at:
+                self._ended[place] = at
                 watch.feed(RunEvent(sink, EventKind.DELIVERY_RECOVERED))
 
     def _note_trouble(self) -> None:

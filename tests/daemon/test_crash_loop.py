@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.daemon import run_reader, watched_run
+from grpo_watch.daemon import first_turns, run_reader
 from grpo_watch.daemon.daemon import first_in_line
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState
@@ -32,7 +32,7 @@ def _resolved(live: Live, run: Run) -> bool:
 
 @pytest.mark.slow
 def test_each_short_life_reports_some_alerts_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_run, "SLICE", SLICE)
+    monkeypatch.setattr(first_turns, "SLICE", SLICE)
     monkeypatch.setattr(run_reader, "SLICE", SLICE)
     (tmp_path / "high.yaml").write_text(RULES)
     rules = rule_set(load_rules([tmp_path / "high.yaml"]), catalogue())

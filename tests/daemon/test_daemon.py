@@ -439,7 +439,7 @@ def test_runs_are_let_go_in_a_turn_that_concerns_all_of_them(tmp_path: Path) -> 
     for _ in range(4):
         dispatcher._undelivered_reports = {("c", "hook"): "refused"}
         live.settle(2 * DAY)
-    assert not live.daemon._registry.watches
+    assert not live.daemon._registry.order.watches
     live.close()
 
 
@@ -544,7 +544,7 @@ def test_a_huge_log_of_one_run_delays_no_other(going_on: Path, tmp_path: Path, h
     live.now += 1.1
     live.daemon.turn([log.parent for log in logs.values()])
     assert live.run(going_on.name).step == step + 1
-    read = next(source for source in live.daemon._registry.get("evil").watch.reader.channels if "jsonl" in source.name)  # type: ignore[union-attr]
+    read = next(source for source in live.daemon._registry.get("evil").reader.channels if "jsonl" in source.name)  # type: ignore[union-attr]
     assert read.stats.bytes < 2 * BUDGET
     live.settle()
     live.close()

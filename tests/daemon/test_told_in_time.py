@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from grpo_watch.daemon import watched_run
+from grpo_watch.daemon import first_turns
 from grpo_watch.daemon.run_reader import RunReader, WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
-from grpo_watch.daemon.run_status import TrackedRun
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState
 from grpo_watch.pipeline.secondary_channels import CONFLICT, ChannelAgreement
@@ -64,6 +63,11 @@ def watched(live: Live) -> list[Path]:
 
 def records(live: Live, source: str) -> int:
     return live.daemon.snapshot().records[source]
+
+
+def begun(live: Live) -> dict[str, int]:
+    """How often each run began to be read."""
+    return {run.name: run.begun for run in live.daemon._registry.order.watches}
 
 
 @pytest.fixture
@@ -166,7 +170,7 @@ def test_runs_at_rest_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(
             owner, name, property(lambda self, real=real: (asked.append(self.name), real.fget(self))[1])
         )
-    for name, owner in (("batch", WatchedRun), ("overview", TrackedRun), ("count", RunRegistry)):
+    for name, owner in (("batch", WatchedRun), ("overview", WatchedRun), ("count", RunRegistry)):
         real = getattr(owner, name)
         monkeypatch.setattr(
             owner,
@@ -196,10 +200,10 @@ def test_what_was_counted_of_a_run_before_it_begins_again_stays_counted(tmp_path
         run.write(0.2, 0.3)
     live.settle()
     assert records(live, "metrics-jsonl") == 9
-    before, given[0] = {*live.daemon._registry.watches}, WatchOptions(labels={"team": "a"})
+    before, given[0] = begun(live), WatchOptions(labels={"team": "a"})
     live.daemon.reload()
     live.settle()
-    assert before.isdisjoint(live.daemon._registry.watches)
+    assert begun(live) == {name: count + 1 for name, count in before.items()}
     assert records(live, "metrics-jsonl") == 9
     runs[1].write(0.4)
     live.settle()
@@ -354,7 +358,7 @@ def test_completions_that_came_while_the_run_was_not_read_resolve_nothing(
     if ended:
         for _ in range(9):
             live.settle(9_000.0)
-        assert not live.daemon._registry.watches
+        assert not live.daemon._registry.order.watches
     else:
         live.close()
         live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED + 5.0)
@@ -370,17 +374,17 @@ def test_completions_that_disappear_and_return_are_no_reason_to_begin_again(cons
     """Each time all of the run was replayed and read."""
     live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED)
     live.settle()
-    first = {*live.daemon._registry.watches}
+    first = begun(live)
     arrive(console_only, live.now)
     live.settle()
-    second = {*live.daemon._registry.watches}
-    assert first.isdisjoint(second)
+    second = begun(live)
+    assert second == {name: count + 1 for name, count in first.items()}
     for _ in range(2):
         (console_only / "output").rename(tmp_path / "output")
         live.settle()
         arrive(console_only, live.now)
         live.settle()
-    assert {*live.daemon._registry.watches} == second
+    assert begun(live) == second
     live.close()
 
 
@@ -392,11 +396,11 @@ def test_completions_that_come_while_the_stored_rows_are_replayed_count_alone(
     live.settle()
     live.close()
     live = Live(tmp_path / "runs", tmp_path / "state", now=RECORDED + 5.0)
-    monkeypatch.setattr(watched_run, "SLICE", 1)
+    monkeypatch.setattr(first_turns, "SLICE", 1)
     written(console_only, live.now)
     live.look()
     live.daemon.turn()
-    (watch,) = live.daemon._registry.watches
+    (watch,) = live.daemon._registry.order.watches
     assert not watch.ready
     assert not watch.reader.channels
     arrive(console_only, live.now)

@@ -312,7 +312,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def steps(self) -> dict[str, int]:
         """The step of each run that was read last; at the start some are not read again yet."""
-        stored, watches = self.stored_rows(), self.daemon._registry.watches
+        stored, watches = self.stored_rows(), self.daemon._registry.order.watches
         read = [(name, step or 0) for name, step in stored] + [(watch.name, watch.step) for watch in watches]
         return {run: max((step for name, step in read if name == run), default=0) for run in RUNS}
 

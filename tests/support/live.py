@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.daemon import first_turns
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
 from grpo_watch.daemon.run_end import LOST_LOOKS, LOST_SECONDS
 from grpo_watch.daemon.run_reader import WatchOptions
@@ -159,7 +160,8 @@ def watched(folder: Path, rules: RuleSet = SHIPPED, now: float = RECORDED) -> Wa
 def watched_from(store: Store, rules: RuleSet = SHIPPED, now: float = RECORDED) -> WatchedRun:
     """The same of what is stored."""
     found = FoundRun(store.folder / "run", RUN, None, ())
-    run = WatchedRun(RUN, found, WatchOptions(), now, rules=rules, state_writer=StateWriter(store), submit=Done)
+    run = WatchedRun(RUN, 0, StateWriter(store), Done)
+    first_turns.begin(run, found, rules, now)
     while not run.ready:
         run.turn(now)
     return run
