@@ -66,7 +66,7 @@ PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "dif
 PURE |= {"grpo_watch", "hashlib", "itertools", "math", "operator", "re", "shlex", "statistics", "types"}
 PURE |= {"array", "copy", "typing", "warnings"}
 """What ``engine`` and ``detectors`` may import: nothing that reads a clock, draws a number or touches a file."""
-EDGES = ("api.py", "cli/*", "probe/*", "web/app.py", "sources/files/throttle.py")
+EDGES = ("api.py", "cli/*", "probe/*", "web/app.py", "sources/checkpoints/weights.py")
 """Where a clock may be named: commands hand it down, a job's own callback stamps its lines, and a brake on reading
 slows without changing what is read."""
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time"}

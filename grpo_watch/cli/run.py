@@ -39,9 +39,9 @@ from grpo_watch.daemon.waker import Waker
 from grpo_watch.descriptors import raise_limit
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.sources.base import KeptTexts
 from grpo_watch.sources.checkpoints.weights import ReadLimits
 from grpo_watch.sources.discovery.discover import FoundRun
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.store.state import Store
 
 log = logging.getLogger("grpo_watch.run")

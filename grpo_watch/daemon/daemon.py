@@ -20,7 +20,7 @@ from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.rule_changes import RuleSet, RulesInForce
-from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.base import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 
 POLL_SECONDS = 0.2

@@ -23,10 +23,9 @@ from grpo_watch.pipeline.open_run import (
     without_tables,
 )
 from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.sources.base import Future, KeptTexts, Submit
 from grpo_watch.sources.checkpoints.weights import UNLIMITED, ReadLimits
-from grpo_watch.sources.deferred import Future, Submit
 from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.reading import inode_of
 from grpo_watch.sources.files.rotated import base_of
 from grpo_watch.sources.settings.config_files import FROM_USER

@@ -18,7 +18,7 @@ from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.rules.rule_changes import RuleSet
-from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.base import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.store.state import StoredBatch
 

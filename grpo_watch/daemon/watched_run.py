@@ -33,7 +33,7 @@ from grpo_watch.notify.notifications import NotificationContext
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.rule_changes import Key, RuleSet
-from grpo_watch.sources.deferred import Submit
+from grpo_watch.sources.base import Submit
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.store.codec import encode_item
 from grpo_watch.store.state import StoredBatch, slug

@@ -14,8 +14,8 @@ from grpo_watch.engine.snapshot import RuleStatus
 from grpo_watch.pipeline.channel_merge import ChannelMerge
 from grpo_watch.pipeline.open_run import KINDS, STEP, OpenedRun, OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.sources.base import KeptTexts
 from grpo_watch.sources.discovery.discover import FoundRun
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 NAMES_ITS_STEP = frozenset(
     {"metrics jsonl", "metrics table", "metrics jsonl, several lines per step", "wandb offline", "trackio"}

@@ -14,13 +14,11 @@ from grpo_watch.engine.snapshot import ROWS
 from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.sources.base import Source, SourceStats
+from grpo_watch.sources.base import KeptTexts, Source, SourceStats, Submit
 from grpo_watch.sources.completions.completion_table import ConsoleTables
-from grpo_watch.sources.deferred import Submit
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
-from grpo_watch.sources.discovery.tracker_runs import run_name
+from grpo_watch.sources.discovery.several_runs import run_name
 from grpo_watch.sources.discovery.walk import LEADS_OUT
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.rows.document import DocumentSource
 from grpo_watch.sources.rows.jsonl import JsonlPiecesSource, JsonlSource
 from grpo_watch.sources.rows.pieces import PiecesSource

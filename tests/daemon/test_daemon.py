@@ -31,7 +31,7 @@ from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.sources.checkpoints.source import SETTLED
 from grpo_watch.sources.discovery.discover import Discoverer
-from grpo_watch.sources.files.throttle import BUDGET
+from grpo_watch.sources.files.reading import BUDGET
 from tests.support.bundles import RECORDED, bundled_runs, unpack
 from tests.support.high import Run
 from tests.support.live import SHIPPED, Live, each_time, transitions_in

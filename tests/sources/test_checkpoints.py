@@ -21,8 +21,7 @@ from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, Cursor
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import marker_is_whole
 from grpo_watch.sources.checkpoints.source import SETTLED, CheckpointSource, judge_checkpoint
-from grpo_watch.sources.checkpoints.weights import ReadLimits, digest_checkpoint
-from grpo_watch.sources.files.throttle import Throttle
+from grpo_watch.sources.checkpoints.weights import ReadLimits, Throttle, digest_checkpoint
 
 OLD, NEW = 1_000_000_000, 2_000_000_000
 """Modification times in seconds."""

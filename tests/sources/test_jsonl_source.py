@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Stream
-from grpo_watch.sources import deferred
-from grpo_watch.sources.base import Skip, Source
+from grpo_watch.sources.base import DeferredWork, Skip, Source
 from grpo_watch.sources.completions import completion_folder
 from grpo_watch.sources.completions import parquet as parquet_module
 from grpo_watch.sources.completions.jsonl_source import MAX_LINE, CompletionsJsonlSource
@@ -516,9 +515,9 @@ def test_a_dump_that_is_too_large_is_named_once_and_not_read_again(
     """Neither at the next polls, nor at the end, nor after a restart; once it is rewritten it is."""
     read: list[str] = []
 
-    def submit(function: Callable[..., Any], path: Path, *arguments: Any) -> deferred.DeferredWork:
+    def submit(function: Callable[..., Any], path: Path, *arguments: Any) -> DeferredWork:
         read.append(path.name)
-        return deferred.DeferredWork(function, (path, *arguments))
+        return DeferredWork(function, (path, *arguments))
 
     monkeypatch.setattr(parquet_module, "MAX_BYTES", 100)
     folder = tmp_path / "completions"

@@ -15,7 +15,7 @@ from grpo_watch.engine.records import EventKind, RunConfig, RunEvent, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
-from grpo_watch.sources.files.throttle import BUDGET, RECORDS
+from grpo_watch.sources.files.reading import BUDGET, RECORDS
 from grpo_watch.sources.trackers import database, mlflow
 from grpo_watch.sources.trackers.mlflow import MlflowFilesSource, MlflowSource
 from tests.support.channel import Opens, restarted, rows, whole

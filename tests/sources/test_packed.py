@@ -18,8 +18,7 @@ from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.files import decompress as packed
 from grpo_watch.sources.files.decompress import plain
-from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.files.throttle import BUDGET
+from grpo_watch.sources.files.reading import BUDGET, open_regular
 
 LINES = [f"step {n} | loss 0.1 | reward 0.{n}\n" for n in range(1, 8)]
 PACK: dict[str, Callable[[str], bytes]] = {

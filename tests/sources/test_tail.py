@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grpo_watch.sources.files.reading import BUDGET, RECORDS
 from grpo_watch.sources.files.tail import Tail
-from grpo_watch.sources.files.throttle import BUDGET, RECORDS
 
 BANNER = b"[INFO] the same first lines in every job of this cluster " * 6 + b"\n"
 """Longer than the head fingerprint."""

@@ -22,7 +22,7 @@ from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import Cursor, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.files import throttle
+from grpo_watch.sources.files import reading
 from grpo_watch.sources.trackers import tfevents
 from grpo_watch.sources.trackers.tfevents import TfeventsSource
 from tests.support.bundles import unpack
@@ -289,7 +289,7 @@ def test_two_jobs_in_one_folder_are_reported(
 def test_a_turn_reads_no_more_than_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A year of scalars is read over several turns, each row once, and all at once by a check."""
     path = written(tmp_path, *(scalar(step, f"reward/{n}", 0.5) for step in range(1, 9) for n in range(20)))
-    monkeypatch.setattr(throttle, "BUDGET", 2_000)
+    monkeypatch.setattr(reading, "BUDGET", 2_000)
     source, got, turns = opens(path)(None), list[Item](), 0
     while not turns or source.unread:
         got += source.poll(1.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.sources.files.throttle import Throttle
+from grpo_watch.sources.checkpoints.weights import Throttle
 
 
 class Clock:

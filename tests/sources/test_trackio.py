@@ -15,7 +15,7 @@ import pytest
 from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
-from grpo_watch.sources.files.throttle import BUDGET
+from grpo_watch.sources.files.reading import BUDGET
 from grpo_watch.sources.trackers import database, trackio
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from tests.support.channel import Opens, restarted, rows, whole

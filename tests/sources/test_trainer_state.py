@@ -11,7 +11,7 @@ import pytest
 
 from grpo_watch.engine.records import Item, RawRow, RunConfig, Stream
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.files import throttle
+from grpo_watch.sources.files import reading
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from tests.support.bundles import unpack
 
@@ -162,7 +162,7 @@ def test_few_entries_that_are_large_are_read_in_turns(tmp_path: Path) -> None:
         turns.append(list(source.poll(1.0)))
     assert steps([item for turn in turns for item in turn]) == list(range(1, 61))
     assert len(turns) > 10
-    assert max(len(steps(turn)) for turn in turns) <= throttle.BUDGET // (700 << 10) + 2
+    assert max(len(steps(turn)) for turn in turns) <= reading.BUDGET // (700 << 10) + 2
 
 
 def test_a_large_history_that_is_cut_off_gives_what_it_holds(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_large_history_that_is_cut_off_gives_what_it_holds(tmp_path: Path) -> 
 
 def test_a_turn_s_rest_is_read_when_the_input_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history(tmp_path / "trainer_state.json", 4_000, 0)
-    monkeypatch.setattr(throttle, "BUDGET", 1)
+    monkeypatch.setattr(reading, "BUDGET", 1)
     source = the_source(tmp_path)
     some = steps(list(source.poll(1.0)))
     assert source.unread

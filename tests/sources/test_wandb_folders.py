@@ -9,7 +9,7 @@ import pytest
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.sources.discovery.discover import Discoverer, discover
-from grpo_watch.sources.discovery.tracker_runs import span_of
+from grpo_watch.sources.discovery.several_runs import span_of
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 from tests.support.wandb_offline import Job, job
 

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, EventKind, Item, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.files import throttle
+from grpo_watch.sources.files import reading
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 from tests.support.channel import Opens, grown, restarted, rows, whole
 from tests.support.process import until
@@ -201,7 +201,7 @@ def test_a_file_that_is_no_log_of_wandb_says_so(log: Path) -> None:
 def test_a_turn_reads_no_more_than_its_budget(
     finished: Path, items: list[Item], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttle, "BUDGET", 1_000)
+    monkeypatch.setattr(reading, "BUDGET", 1_000)
     source, got, turns = opens(finished)(None), list[Item](), 0
     while not turns or source.unread:
         got += source.poll(1.0)

@@ -16,8 +16,9 @@ from grpo_watch.sources.files.reading import inside
 from grpo_watch.sources.settings.config_files import OF_TRANSFORMERS
 from grpo_watch.sources.settings.documents import json_object, mapping_leaves
 from grpo_watch.sources.settings.run_config import hydra_folder, read_run_config
-from grpo_watch.sources.trackers import framing, wandb_record
+from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.tfevents import ARGUMENTS, decode_event
+from grpo_watch.sources.trackers.wandb_offline import WandbConfig, WandbHistory, decode_record
 
 MOST_FRAMES = 200
 """This many first records of a log are looked at: arguments come before the first step."""
@@ -64,12 +65,12 @@ def _wandb(file: GrowingFile) -> Mapping[str, Any]:
         return found
     for frame in _first(framing.block_frames(file.read, 0)):
         try:
-            record = wandb_record.decode(frame.payload)
+            record = decode_record(frame.payload)
         except ValueError:
             continue
-        if isinstance(record, wandb_record.WandbConfig):
+        if isinstance(record, WandbConfig):
             found.update(record.update)
-        elif isinstance(record, wandb_record.WandbHistory) and found:
+        elif isinstance(record, WandbHistory) and found:
             break
     return found
 

@@ -14,12 +14,11 @@ from grpo_watch.engine.movement import Movement
 from grpo_watch.engine.records import CheckpointDigest, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
-from grpo_watch.sources.base import ChannelSource, Skip
+from grpo_watch.sources.base import ChannelSource, Deferred, Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
 from grpo_watch.sources.checkpoints.comparison import movement, still_base
 from grpo_watch.sources.checkpoints.extents import human
 from grpo_watch.sources.checkpoints.weights import UNLIMITED, CheckpointWeights, ReadLimits, digest_checkpoint
-from grpo_watch.sources.deferred import Deferred
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 from grpo_watch.sources.files.reading import inside
 

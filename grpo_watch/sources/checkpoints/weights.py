@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import xxhash
@@ -26,7 +28,6 @@ from grpo_watch.sources.checkpoints.weight_files import (
     known_by_name,
     names_in,
 )
-from grpo_watch.sources.files.throttle import Throttle
 
 MAX_INDEX = 100_000_000
 """Bytes of an index; one of 100,000 tensors has about 10 MB."""
@@ -341,3 +342,31 @@ def _samples(path: Path, roots: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
         raise
     except (SourceError, TensorFileError):
         return
+
+
+class Throttle:
+    """Waits whenever more was read than the time since the start allows.
+
+    Args:
+        limit: bytes per second, above 0.
+        clock: seconds.
+        wait: waits so many seconds.
+    """
+
+    def __init__(
+        self, limit: float, clock: Callable[[], float] = time.monotonic, wait: Callable[[float], object] | None = None
+    ) -> None:
+        self._limit, self._clock = limit, clock
+        self._wait = wait or Event().wait
+        self._start: float | None = None
+        self._taken = 0
+
+    def take(self, count: int) -> None:
+        """Account for bytes that were just read, and wait until they are due."""
+        now = self._clock()
+        if self._start is None:
+            self._start = now
+        self._taken += count
+        early = self._taken / self._limit - (now - self._start)
+        if early > 0:
+            self._wait(early)

@@ -12,10 +12,8 @@ from typing import BinaryIO, TypeAlias
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.base import ChannelSource, Skip
+from grpo_watch.sources.base import ChannelSource, Deferred, KeptTexts, Skip
 from grpo_watch.sources.completions.summarise import Grouping
-from grpo_watch.sources.deferred import Deferred
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 from grpo_watch.sources.files.reading import inside, open_regular
 

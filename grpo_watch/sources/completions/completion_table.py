@@ -15,7 +15,7 @@ import msgspec
 from grpo_watch.engine.records import CompletionSummary, Scalar, Stream
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.dump_formats import is_reward, table_columns
-from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.base import KeptTexts, Skip, SourceStats
 from grpo_watch.sources.completions.completion_folder import (
     BadDumpError,
     CompletionFolder,
@@ -23,7 +23,6 @@ from grpo_watch.sources.completions.completion_folder import (
 )
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, summaries, summarise_groups
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 ADVANTAGE = "advantage"
 MOST_STEPS = 10**12

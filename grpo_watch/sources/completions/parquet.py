@@ -9,7 +9,7 @@ from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import Item, Stream
 from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.dump_formats import parquet_dump
-from grpo_watch.sources.base import Skip
+from grpo_watch.sources.base import KeptTexts, Skip
 from grpo_watch.sources.completions.completion_folder import (
     BadDumpError,
     CompletionFolder,
@@ -17,7 +17,6 @@ from grpo_watch.sources.completions.completion_folder import (
 )
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 MAX_BYTES = 2_000_000_000
 """Of a dump, uncompressed."""

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from grpo_watch.engine.records import Item, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps, rollout_dumps
-from grpo_watch.sources.base import Skip
+from grpo_watch.sources.base import KeptTexts, Skip
 from grpo_watch.sources.completions.completion_folder import (
     BadDumpError,
     CompletionFolder,
@@ -26,7 +26,6 @@ from grpo_watch.sources.completions.completion_table import by_name
 from grpo_watch.sources.completions.jsonl_source import decode
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.files.folder_cursor import SweepEntry
 from grpo_watch.sources.files.reading import open_regular
 

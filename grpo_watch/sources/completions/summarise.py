@@ -13,10 +13,18 @@ import xxhash
 
 from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Stream
-from grpo_watch.sources.completions.near_copies import Triple, near_copies, triples
+from grpo_watch.sources.base import KeptTexts
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
-from grpo_watch.sources.completions.text_reduction import HEAD, SHOWN, TextQuality, excerpt, quality
-from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.completions.text_reduction import (
+    HEAD,
+    SHOWN,
+    TextQuality,
+    Triple,
+    excerpt,
+    near_copies,
+    quality,
+    triples,
+)
 
 SAMPLED = 64
 """Completions of a batch, in whole groups, that are looked through for loops, scraps and near copies; more are not.

@@ -12,12 +12,11 @@ from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import guess
-from grpo_watch.frameworks.line_reader import MetricLine
+from grpo_watch.frameworks.line_reader import FrameworkLines, FrameworkRows, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.setting_names import canonical_settings, framework_of_settings
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.collector_prefixes import Envelope
-from grpo_watch.sources.console.framework_lines import FrameworkLines, FrameworkRows
 from grpo_watch.sources.console.markers import (
     TRACEBACK,
     find_markers,

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING
 
 from grpo_watch.descriptors import ADVICE, enough, lacking
 from grpo_watch.frameworks.framework_tables import bases_last
-from grpo_watch.sources.discovery.grouping import MEMBER, FoundPart, RunDraft, drafts, job_name, segments
+from grpo_watch.sources.discovery.grouping import (
+    MEMBER,
+    FoundPart,
+    RunDraft,
+    VersionFolders,
+    drafts,
+    job_name,
+    segments,
+)
 from grpo_watch.sources.discovery.look import Look, expand
+from grpo_watch.sources.discovery.several_runs import LogFolders, per_arm, per_run, without_others
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
-from grpo_watch.sources.discovery.table_files import per_arm, without_others
-from grpo_watch.sources.discovery.tracker_runs import LogFolders, per_run
 from grpo_watch.sources.discovery.unread import Leftovers
-from grpo_watch.sources.discovery.version_folders import VersionFolders
 from grpo_watch.sources.discovery.walk import Walk
 from grpo_watch.sources.files.reading import FixedRoot, real_path
 from grpo_watch.sources.files.rotated import RotatedNames

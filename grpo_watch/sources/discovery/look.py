@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.sources.discovery.grouping import VERSION_FOLDER
-from grpo_watch.sources.discovery.row_files import WINDOW
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
+from grpo_watch.sources.files.decompress import WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,18 +18,10 @@ from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT
 from grpo_watch.sources.console.source import lone_score, signs_of
-from grpo_watch.sources.discovery.row_files import (
-    MAY_HOLD_ROWS,
-    WINDOW,
-    ends_of,
-    holds_document,
-    in_pieces,
-    rewards_by_step,
-    unpacked_name,
-)
-from grpo_watch.sources.rows.document import YAML, holds_rows, nests_rows, whole_text
+from grpo_watch.sources.files.decompress import WINDOW, ends_of, unpacked_name
+from grpo_watch.sources.rows.document import MAY_HOLD_ROWS, YAML, holds_document, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
-from grpo_watch.sources.rows.jsonl import decode
+from grpo_watch.sources.rows.jsonl import decode, in_pieces, rewards_by_step
 from grpo_watch.sources.rows.layouts import is_number
 from grpo_watch.sources.rows.own_rows import PrintedColumns
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece

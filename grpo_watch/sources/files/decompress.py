@@ -276,3 +276,41 @@ def _reader(data: bytes) -> Any:
     if data.startswith(BZIP2):
         return bz2.BZ2Decompressor()
     return zlib.decompressobj(31) if data.startswith(GZIP) else lzma.LZMADecompressor(memlimit=XZ_MEMORY)
+
+
+WINDOW = 256 * 1024
+"""Bytes of either end of a file by which it is recognised."""
+FARTHEST = 64 * WINDOW
+"""Bytes behind which no more is looked for where a file begins with lines that are longer than the window."""
+
+
+def ends_of(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
+    """The beginning and the end, without what hides the rows at the beginning.
+
+    That is the hole that a writer leaves which continues after a truncation (where it is longer than the window, the
+    end stands for the beginning too), and lines that are longer than the window and have others behind them.
+    """
+    opened = descriptor = open_regular(path, roots)
+    try:
+        descriptor = plain(opened, FARTHEST)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            file.seek(0)
+            head = file.read(WINDOW)
+            size = os.fstat(descriptor).st_size
+            tail = os.pread(descriptor, WINDOW, max(WINDOW, size - WINDOW)) if size > WINDOW else b""
+            if tail and b"\n" not in head:
+                file.seek(0)
+                while len(line := file.readline(FARTHEST)) > WINDOW and line.endswith(b"\n") and file.tell() < FARTHEST:
+                    pass
+                head = line + file.read(WINDOW) if 0 < len(line) <= WINDOW else head
+        return head.lstrip(b"\0") or tail.lstrip(b"\0"), tail
+    finally:
+        for each in {opened, descriptor}:
+            os.close(each)
+
+
+def unpacked_name(path: Path) -> str:
+    """The name of a log without the ending of its compression, unless it is a rotated part of another log."""
+    bare = path.name.removesuffix(path.suffix) if path.suffix in SUFFIXES else path.name
+    rotated = bare != path.name and (bare[-1:].isdigit() or path.with_name(bare).exists())
+    return path.name if rotated else bare

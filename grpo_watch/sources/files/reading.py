@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Sequence
@@ -123,3 +124,28 @@ def goes_on(descriptor: int, known: str, position: int) -> bool:
 def _plain(text: bytes) -> bytes:
     """Carriage returns as line ends, as logs with progress bars are read."""
     return text.replace(b"\r", b"\n")
+
+
+BUDGET, RECORDS = 4 << 20, 8_000
+"""Bytes and records (lines, logged values) of one file that one turn of a live run reads: some tenths of a second, in
+which other runs wait. Of short lines the bytes alone would be a million."""
+
+
+class TurnBudget:
+    """What one turn may read of a file, so that no run waits long for another; ``spent``: there is more to read."""
+
+    def __init__(self) -> None:
+        self.spent = False
+        self.begin(0, live=False)
+
+    def begin(self, position: int, *, live: bool) -> None:
+        """A turn begins at a position; without ``live`` it has no bounds."""
+        self.spent = False
+        self._last = position + BUDGET if live else math.inf
+        self._records = RECORDS if live else math.inf
+
+    def ends(self, position: int, records: int = 1) -> bool:
+        """Whether the turn is over at this position, so many records further than when asked last."""
+        self._records -= records
+        self.spent = position >= self._last or self._records <= 0
+        return self.spent

@@ -18,6 +18,7 @@ from grpo_watch.sources.files.line_splitter import LineSplitter, SplitLine
 from grpo_watch.sources.files.reading import (
     BEFORE,
     HEAD,
+    TurnBudget,
     before,
     goes_on,
     identity,
@@ -25,7 +26,6 @@ from grpo_watch.sources.files.reading import (
     inode_with_name,
     open_regular,
 )
-from grpo_watch.sources.files.throttle import TurnBudget
 
 LINES_APART = 64
 """Lines between two looks at the turn's budget."""

@@ -22,7 +22,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import BROKEN, literal
 from grpo_watch.sources.base import ChannelSource, Skip
-from grpo_watch.sources.files.decompress import SUFFIXES, beginning
+from grpo_watch.sources.files.decompress import SUFFIXES, beginning, unpacked_name
 from grpo_watch.sources.rows.layouts import MARK, METRIC_NAMES, Rows, is_number, parts_of, shows_reward, single_number
 from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
 from grpo_watch.sources.settings.documents import plain_yaml
@@ -175,6 +175,17 @@ def parts_in(text: str, name: str) -> dict[str, Rows]:
 def holds_rows(text: str, name: str) -> bool:
     """Whether the text has rows with a reward."""
     return any(map(shows_reward, parts_in(text, name).values()))
+
+
+MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score|entropy", re.IGNORECASE)
+
+
+def holds_document(path: Path, roots: Sequence[Path], head: bytes) -> bool:
+    """Whether a text has rows that show only where all of it is decoded: YAML, a chart, arrays, single numbers."""
+    if not MAY_HOLD_ROWS.search(head):
+        return False
+    text = whole_text(path, roots, LARGEST_TEXT)
+    return text is not None and holds_rows(text, unpacked_name(path))
 
 
 def _documents(text: str, suffix: str) -> Iterator[object]:

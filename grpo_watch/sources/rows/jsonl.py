@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RawRow, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.frameworks.guessing import names_updates
+from grpo_watch.frameworks.guessing import guess, names_updates
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.layouts import single_number, step_key
@@ -275,3 +276,32 @@ class JsonlPiecesSource(TailSource):
         for item in self._feed.give():
             self.stats.records += 1
             yield item
+
+
+FEWEST = 4
+"""Lines with rising steps; of single completions several lines have one step."""
+
+
+def rewards_by_step(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether enough rows name a step and a reward (by its words), and every step is higher than the one before."""
+    rewarded = [row for row in rows if any(guess(key) == "reward_mean" for key in row_numbers.flat(row))]
+    steps = [step for row in rewarded if (step := row_numbers.place(row).step) is not None]
+    return len(steps) >= FEWEST and all(earlier < later for earlier, later in pairwise(steps))
+
+
+def in_pieces(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the rows of a step stand on several lines: one number by name on each, or some of its metrics."""
+    singles = [single_number(row) for row in rows[:3]]
+    if len(singles) > 1 and all(one is not None and any(map(guess, one)) for one in singles):
+        return True
+    pairs = [
+        (one, two)
+        for one, two in pairwise(map(row_numbers.flat, rows))
+        if row_numbers.place(one).step == row_numbers.place(two).step
+    ]
+    metrics = [({key for key in one if guess(key)}, {key for key in two if guess(key)}) for one, two in pairs]
+    if len(pairs) < FEWEST - 2 or any(not (one and two) or one & two for one, two in metrics):
+        return False
+    return all(
+        row_numbers.stream(row) is None and row_numbers.place(row).step is not None for pair in pairs for row in pair
+    )

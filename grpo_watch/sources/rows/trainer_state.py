@@ -16,8 +16,7 @@ from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConf
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import ChannelSource, Skip
-from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.files.throttle import TurnBudget
+from grpo_watch.sources.files.reading import TurnBudget, open_regular
 
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 NAME = "trainer_state.json"

@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, Scalar
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.files.throttle import BUDGET, TurnBudget
+from grpo_watch.sources.files.reading import BUDGET, TurnBudget, open_regular
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
 
 MAGIC = b"SQLite format 3\0"

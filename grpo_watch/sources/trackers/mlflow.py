@@ -16,8 +16,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.files.reading import open_regular
-from grpo_watch.sources.files.throttle import BUDGET
+from grpo_watch.sources.files.reading import BUDGET, open_regular
 from grpo_watch.sources.settings.config_files import logged_config
 from grpo_watch.sources.trackers.database import DatabaseSource, query
 from grpo_watch.sources.trackers.tfevents import AT_END

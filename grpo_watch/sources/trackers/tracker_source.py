@@ -14,7 +14,7 @@ from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.completions.completion_table import LoggedTables
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
-from grpo_watch.sources.files.throttle import TurnBudget
+from grpo_watch.sources.files.reading import TurnBudget
 from grpo_watch.sources.rows.step_assembly import StepFeed, step_of
 from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.framing import Read

@@ -18,7 +18,7 @@ from grpo_watch.sources.completions.jsonl_source import decode as decode_any
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.rollout_dumps import group_by_key
 from grpo_watch.sources.completions.summarise import Grouping
-from grpo_watch.sources.files.throttle import BUDGET
+from grpo_watch.sources.files.reading import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH
 from grpo_watch.sources.settings.config_files import logged_config

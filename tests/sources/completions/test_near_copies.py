@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.completions.near_copies import (
+from grpo_watch.sources.completions.text_reduction import (
     ALIKE,
+    HEAD,
     MAX_COMPARED,
     MAX_TOKENS,
     NearCopies,
     near_copies,
     triples,
 )
-from grpo_watch.sources.completions.text_reduction import HEAD
 
 PROSE = (
     "First the train leaves at noon and rides three hours to the coast, where the second one is waiting. Since both "

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from grpo_watch.sources.base import Skip
+from grpo_watch.sources.base import KeptTexts, Skip
 from grpo_watch.sources.completions.completion_folder import DumpResult, read_unchanged
 from grpo_watch.sources.completions.parquet import BATCH, MAX_BATCH, read_dump
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 LONG = 400_000
 

@@ -11,9 +11,9 @@ import pytest
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import CompletionSummary, RawRow
+from grpo_watch.sources.base import KeptTexts
 from grpo_watch.sources.completions.completion_table import ConsoleTables
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 
 WIDTH = 24
 TABLES = partial(ConsoleTables, examples=KeptTexts.EXCERPT)

@@ -20,9 +20,9 @@ from typing import Any
 
 from grpo_watch.credentials import HIDDEN, masked
 from grpo_watch.frameworks.row_numbers import LONGEST_NUMBER, whole
+from grpo_watch.sources.base import KeptTexts
 from grpo_watch.sources.completions.completion_table import columns_of, summarised
 from grpo_watch.sources.completions.summarise import Grouping
-from grpo_watch.sources.excerpt_privacy import KeptTexts
 from grpo_watch.sources.rows.step_assembly import PROFILING, STEP_KEYS
 from grpo_watch.sources.settings.config_files import logged_config
 from grpo_watch.sources.trackers.tracker_source import iso_seconds

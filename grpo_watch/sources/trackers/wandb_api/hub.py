@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from grpo_watch.sources.excerpt_privacy import KeptTexts
+from grpo_watch.sources.base import KeptTexts
 from grpo_watch.sources.trackers.wandb_api.client import WandbClient
 from grpo_watch.sources.trackers.wandb_api.feed import PER_MINUTE, Feed, Polled, RequestBudget
 from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
