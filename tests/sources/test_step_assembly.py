@@ -5,48 +5,61 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.engine.records import Stream
+from grpo_watch.engine.records import ChannelKind, Cursor, RawRow, Stream
 from grpo_watch.sources.rows import step_assembly
-from grpo_watch.sources.rows.step_assembly import AssembledRow, ResumePoint, StepAssembly, step_of
+from grpo_watch.sources.rows.step_assembly import StepFeed, step_of
 
 Piece = tuple[int, "int | None", dict[str, "float | None"]]
 
 
-def fed(pieces: list[Piece], place: ResumePoint | None = None) -> list[AssembledRow]:
-    """All rows of ``pieces`` (from ``place`` on) to the end of the input."""
-    joined = StepAssembly(place)
-    made = [
-        row
-        for order, step, values in pieces
-        if place is None or order >= place.order
-        for row in joined.add(order, step, values, float(order))
-    ]
-    return [*made, *joined.flush(len(pieces))]
+def reader(cursor: Cursor | None = None) -> StepFeed:
+    return StepFeed("wandb", ChannelKind.WANDB, 0, cursor)
 
 
-def reported(rows: list[AssembledRow]) -> list[tuple[int, Stream | None, dict[str, float | None]]]:
+def given_out(feed: StepFeed) -> list[RawRow]:
+    return [item for item in feed.give() if isinstance(item, RawRow)]
+
+
+def cursor_of(feed: StepFeed) -> Cursor:
+    position, state = feed.position({})
+    return Cursor("wandb", "", position, state)
+
+
+def fed(pieces: list[Piece], cursor: Cursor | None = None) -> list[RawRow]:
+    """All rows of ``pieces`` (from ``cursor`` on) to the end of the input."""
+    feed = reader(cursor)
+    for order, step, values in pieces:
+        if cursor is None or order >= cursor.position:
+            feed.add(order, step, values, float(order))
+    feed.flush(len(pieces))
+    return given_out(feed)
+
+
+def reported(rows: list[RawRow]) -> list[tuple[int, Stream | None, dict[str, float | None]]]:
     return [(row.step, row.stream, row.values) for row in rows]
 
 
 def test_a_call_with_training_and_validation_is_a_row_of_training() -> None:
     """verl logs both at once."""
     values = {"critic/score/mean": 0.5, "critic/advantages/max": 1.5, "val-core/gsm8k/acc/mean@1": 0.4}
-    made = StepAssembly()
-    made.add(0, 1, values)
-    assert [(row.stream, row.values) for row in made.flush(1)] == [(None, values)]
+    assert reported(fed([(0, 1, values)])) == [(1, None, values)]
 
 
 def test_pieces_of_a_step_are_one_row_once_a_later_step_appears() -> None:
-    joined = StepAssembly()
-    assert joined.add(0, 1, {"train/loss": 0.5}, 10.0) == []
-    assert joined.add(1, 1, {"train/kl": 0.0}, 11.0) == []
-    assert joined.place(2) == ResumePoint(0)
-    assert joined.add(2, 2, {"train/loss": 0.4}, 12.0) == [
-        AssembledRow(1, None, {"train/loss": 0.5, "train/kl": 0.0}, 11.0, ResumePoint(2))
-    ]
-    assert reported(joined.flush(3)) == [(2, None, {"train/loss": 0.4})]
-    assert joined.flush(3) == []
-    assert joined.place(3) == ResumePoint(3)
+    feed = reader()
+    feed.add(0, 1, {"train/loss": 0.5}, 10.0)
+    feed.add(1, 1, {"train/kl": 0.0}, 11.0)
+    feed.read_to = 2
+    assert (given_out(feed), cursor_of(feed).position) == ([], 0)
+    feed.add(2, 2, {"train/loss": 0.4}, 12.0)
+    (row,) = given_out(feed)
+    assert (row.step, row.values, row.time) == (1, {"train/loss": 0.5, "train/kl": 0.0}, 11.0)
+    feed.read_to = 3
+    assert cursor_of(feed).position == 2
+    feed.flush(3)
+    assert reported(given_out(feed)) == [(2, None, {"train/loss": 0.4})]
+    feed.flush(3)
+    assert (given_out(feed), cursor_of(feed).position) == ([], 3)
 
 
 def test_profiling_rows_are_dropped_even_under_the_step_before() -> None:
@@ -85,7 +98,6 @@ def test_evaluation_is_a_row_of_its_own() -> None:
         (30, None, {"train/loss": 0.5, "train/epoch": 0.1}),
         (30, Stream.EVAL, {"eval/reward": 1.0, "train/epoch": 0.1}),
     ]
-    assert [row.after for row in rows] == [ResumePoint(0, 1), ResumePoint(4), ResumePoint(5)]
 
 
 def test_a_validation_before_the_first_step_makes_no_train_row() -> None:
@@ -109,12 +121,14 @@ def test_an_evaluation_between_logged_steps_makes_no_train_row() -> None:
 
 
 def test_a_late_piece_neither_ends_the_newest_step_nor_makes_a_row() -> None:
-    joined = StepAssembly()
-    for order, step, key in [(0, 5, "a"), (1, 6, "a"), (2, 5, "b"), (3, 6, "b")]:
-        rows = joined.add(order, step, {key: 1.0})
-    assert rows == []
-    assert joined.late == 1
-    assert reported(joined.add(4, 7, {"a": 1.0})) == [(6, None, {"a": 1.0, "b": 1.0})]
+    feed = reader()
+    for order, step, key in [(0, 5, "a"), (1, 6, "a"), (2, 5, "b")]:
+        feed.add(order, step, {key: 1.0})
+    assert reported(given_out(feed)) == [(5, None, {"a": 1.0})]
+    feed.add(3, 6, {"b": 1.0})
+    assert (given_out(feed), feed.late) == ([], 1)
+    feed.add(4, 7, {"a": 1.0})
+    assert reported(given_out(feed)) == [(6, None, {"a": 1.0, "b": 1.0})]
 
 
 def test_a_resumed_job_goes_back_and_on() -> None:
@@ -125,11 +139,9 @@ def test_a_resumed_job_goes_back_and_on() -> None:
 
 
 def test_a_row_has_room_for_so_many_keys() -> None:
-    joined = StepAssembly()
-    joined.add(0, 1, {f"k{i}": 0.0 for i in range(step_assembly.MOST_KEYS)})
-    joined.add(1, 1, {"one more": 1.0, "k7": 7.0})
-    (row,) = joined.flush(2)
-    assert (len(row.values), row.values["k7"], joined.crowded) == (step_assembly.MOST_KEYS, 7.0, 1)
+    full = {f"k{i}": 0.0 for i in range(step_assembly.MOST_KEYS)}
+    (row,) = fed([(0, 1, full), (1, 1, {"one more": 1.0, "k7": 7.0})])
+    assert (len(row.values), row.values["k7"]) == (step_assembly.MOST_KEYS, 7.0)
 
 
 def test_which_key_holds_the_step() -> None:
@@ -155,16 +167,14 @@ PIECES = st.lists(
 @given(PIECES)
 def test_a_reader_restarted_after_any_row_gives_the_rest_once(drawn: list[tuple[int | None, dict[str, float]]]) -> None:
     pieces: list[Piece] = [(order, step, dict(values)) for order, (step, values) in enumerate(drawn)]
-    whole = fed(pieces)
-    for index, row in enumerate(whole):
-        assert fed(pieces, row.after) == whole[index + 1 :]
-
-
-@given(PIECES)
-def test_the_place_between_two_pieces_is_as_good(drawn: list[tuple[int | None, dict[str, float]]]) -> None:
-    pieces: list[Piece] = [(order, step, dict(values)) for order, (step, values) in enumerate(drawn)]
-    joined, given_out = StepAssembly(), []
-    whole = fed(pieces)
-    for order, step, values in pieces:
-        given_out += joined.add(order, step, values, float(order))
-        assert given_out + fed(pieces, joined.place(order + 1)) == whole
+    whole, feed, given = fed(pieces), reader(), 0
+    for order, step, values in [*pieces, (len(pieces), None, {})]:
+        feed.add(order, step, values, float(order))
+        if order == len(pieces):
+            feed.flush(order)
+        feed.read_to = order + 1
+        for _ in feed.give():
+            given += 1
+            assert fed(pieces, cursor_of(feed)) == whole[given:]
+        assert fed(pieces, cursor_of(feed)) == whole[given:]
+    assert given == len(whole)
