@@ -45,6 +45,8 @@ class CheckedGuesses:
                 self.changed |= self.standing.pop(key, None) is not None
                 continue
             if key not in self.standing:
+                if not 0.0 < value < 1.0 and is_maybe_count(key, metric):
+                    continue
                 self.standing[key] = metric
                 self.changed = True
             if metric == SPREAD:
@@ -81,6 +83,8 @@ class Vocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phrases: Mapping[str, tuple[str, ...]]
     others: frozenset[str]
     rewards: frozenset[str]
+    successes: tuple[str, ...]
+    statistics: frozenset[str]
     wholes: frozenset[str]
     of_preferences: frozenset[str]
     no_reward: frozenset[str]
@@ -90,7 +94,7 @@ class Vocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 WORDS = msgspec.convert(shipped_yaml(Path(__file__).with_suffix(".yaml")), Vocabulary)
 SAME = MappingProxyType({word: spelled for spelled, words in WORDS.same.items() for word in words})
-LETTERS = frozenset({"R", "r"})
+LETTER = frozenset({"r"})
 """The reward in formulas, and in the prints of own loops: ``loss 0.1 | kl 0.02 | R 1.5``."""
 NO_REWARD = WORDS.others | WORDS.of_preferences | WORDS.no_reward
 COUNTED = frozenset({"tokens"})
@@ -103,6 +107,10 @@ OF_LEARNING = frozenset(
     | {"reward_zero_std_ratio", "completion_length_mean", "completion_truncated_ratio"}
 )
 """Metrics of training with rewards; supervised fine-tuning prints loss, learning rate and gradient norm as well."""
+SHARES = frozenset({"reward_zero_std_ratio", "completion_truncated_ratio"})
+RATIO = frozenset({"ratio"})
+OF_GROUPS = OF_LEARNING - {"completion_length_mean", "entropy"}
+"""Metrics that supervised training never logs beside an accuracy."""
 OF_UPDATES = OF_LEARNING - {"completion_length_mean"} | {"loss", "grad_norm", "learning_rate"}
 """What is known of an update and not of a single completion: a row without a step has one of these beside a reward."""
 
@@ -130,7 +138,7 @@ def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
     """The one unknown key that can be the reward where no key's words are a reward's: ``outcome_reward``.
 
     Of several the one that names a whole (``task_reward``) counts; of parts alone none. Preference training has none.
-    Without any such key it is a lone ``R`` in a row of an update.
+    Without any such key it is a lone ``R`` in a row of an update, or its one share of right answers.
     """
     rewards = [
         key
@@ -140,14 +148,28 @@ def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
     if any(not WORDS.of_preferences.isdisjoint(_words(key)) for key in keys):
         return None
     whole = [key for key in rewards if not WORDS.wholes.isdisjoint(_words(key))]
-    letters = [key for key in unknown if key in LETTERS] if not rewards and names_update(keys) else []
-    return next((one[0] for one in (whole, rewards, letters) if len(one) == 1), None)
+    stands_in = _instead_of_rewards(unknown, keys) if not rewards and names_update(keys) else []
+    return next((one[0] for one in (whole, rewards, stands_in) if len(one) == 1), None)
+
+
+def _instead_of_rewards(unknown: Sequence[str], keys: Sequence[str]) -> list[str]:
+    essences = {key: _essence(_bare(_words(key))) for key in unknown}
+    letters = [key for key, words in essences.items() if words == LETTER]
+    if letters or OF_GROUPS.isdisjoint(map(guess, keys)):
+        return letters
+    return [key for key, words in essences.items() if words in _successes()]
 
 
 def fits(metric: str, value: float) -> bool:
     """Whether a value may be one of the metric; one that is not finite refutes nothing."""
     low, high = WORDS.ranges.get(split_label(metric)[0], (-inf, inf))
     return not isfinite(value) or low <= value <= high
+
+
+@lru_cache(maxsize=1_024)
+def is_maybe_count(key: str, metric: str) -> bool:
+    """Whether the key of a share doesn't say so: ``zero_std_groups`` may count groups as well."""
+    return metric in SHARES and RATIO.isdisjoint(_essence(_bare(_words(key))))
 
 
 def names_training(keys: Iterable[str]) -> frozenset[str]:
@@ -188,11 +210,16 @@ def _essence(words: tuple[str, ...]) -> frozenset[str]:
 
 def _function(key: str) -> str | None:
     found = FUNCTION.search(key)
-    if found is None or not set(_words(found["name"])) - WORDS.dropped - WORDS.prefixes:
+    if found is None or not set(_words(found["name"])) - WORDS.dropped - WORDS.prefixes - WORDS.statistics:
         return None
     what = "reward_function_std" if found["what"].lower() == "std" else "reward_function_mean"
     about_groups = {"group", "groups"} | COUNTED | WORDS.others
     return labelled(what, found["name"]) if about_groups.isdisjoint(_words(found["name"])) else None
+
+
+@lru_cache(maxsize=1)
+def _successes() -> frozenset[frozenset[str]]:
+    return frozenset(_essence(tuple(text.split())) for text in WORDS.successes)
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_watch.engine.metric_names import LABELLED, MAX_FUNCTIONS, METRICS, labelled, split_label
 from grpo_watch.engine.records import Stream
 from grpo_watch.frameworks.framework import KeyRule
-from grpo_watch.frameworks.guessing import REWARD, SPREAD, guess, only_reward
+from grpo_watch.frameworks.guessing import REWARD, SPREAD, WORDS, guess, only_reward
 
 if TYPE_CHECKING:
     from grpo_watch.engine.records import CompletionSummary
@@ -176,7 +176,7 @@ def compile_plan(
             unknown += [] if own_validation else [key]
         elif found[1].metric is not None and found[1].holds(names, switched_on):
             rank, rule, label = found
-            if rule.metric in LABELLED and label and not admits(label):
+            if rule.metric in LABELLED and label and (label.lower() in WORDS.statistics or not admits(label)):
                 unknown.append(key)
                 continue
             metric = _metric(rule, label)

@@ -122,8 +122,8 @@ def test_unread_keys_come_with_the_line_that_reads_them() -> None:
 
 
 def test_a_kl_to_the_engine_or_before_the_update_is_not_asked_for_as_the_reference_kl() -> None:
-    found = judged([{"loss": 0.1, "reward": 0.5, "Generation KL Error": 0.001, "actor/ppo_kl": 0.0, "my kl": 0.1}])
-    assert list(found.judgement.unread) == ["my kl"]
+    found = judged([{"loss": 0.1, "reward": 0.5, "Generation KL Error": 0.001, "actor/ppo_kl": 0.0, "odd kl": 0.1}])
+    assert list(found.judgement.unread) == ["odd kl"]
 
 
 @pytest.mark.parametrize("rows", [1, 2])

@@ -55,6 +55,13 @@ def test_a_spread_under_another_name_is_decided_by_the_rows() -> None:
     assert "reward_group_std" not in found.values
 
 
+def test_a_statistic_is_no_reward_function() -> None:
+    """``rewards/mean`` of an own loop is the reward; ``rewards/format`` is a function."""
+    found = Resolver().resolve(row(**{"rewards/mean": 0.5, "rewards/std": 0.25, "rewards/format": 1.0}, kl=0.01))
+    assert found.values["reward_mean"] == 0.5
+    assert {name for name in found.values if name.startswith("reward_function")} == {"reward_function_mean[format]"}
+
+
 def test_the_one_key_that_can_be_the_reward_is_it() -> None:
     """Of several the one that names the whole; of parts alone none, and none of preference training."""
     assert Resolver().resolve(row(outcome_reward=0.5, loss=0.1)).values["reward_mean"] == 0.5

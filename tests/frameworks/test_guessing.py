@@ -64,6 +64,23 @@ def test_camel_case_is_words() -> None:
         ("train.rewards.tag_count.std", "reward_function_std[tag_count]"),
         ("KL_ref", "kl_reference"),
         ("Seq. Length", "completion_length_mean"),
+        ("rewards/mean", "reward_mean"),
+        ("reward_std_mean", SPREAD),
+        ("mean_group_std", "reward_group_std"),
+        ("dead_groups_frac", "reward_zero_std_ratio"),
+        ("zero_var_fraction", "reward_zero_std_ratio"),
+        ("kl_from_base", "kl_reference"),
+        ("per_token_kl", "kl_reference"),
+        ("kl_est_k3", "kl_reference"),
+        ("D_KL", "kl_reference"),
+        ("KLD", "kl_reference"),
+        ("total_norm", "grad_norm"),
+        ("pre_clip_grad_norm", "grad_norm"),
+        ("lora_grad_l2", "grad_norm"),
+        ("hit_max_len_frac", "completion_truncated_ratio"),
+        ("frac_no_eos", "completion_truncated_ratio"),
+        ("avg_resp_len", "completion_length_mean"),
+        ("ent", "entropy"),
     ],
 )
 def test_names_seen_in_own_loops(key: str, metric: str) -> None:
@@ -84,17 +101,33 @@ def test_a_value_out_of_range_gives_no_metric(metric: str, value: float) -> None
 
 
 def test_one_wrong_value_refutes_a_key_for_good() -> None:
-    """A count that began as 0 and 1 is no share; what it gave before is taken back from the list."""
-    guesses, pair = CheckedGuesses(), [("groups_filtered", "reward_zero_std_ratio")]
+    """A rate above 1 is in percent; what it gave before is taken back from the list."""
+    guesses, pair = CheckedGuesses(), [("filtered_group_rate", "reward_zero_std_ratio")]
     first: dict[str, float | None] = {}
-    guesses.add(pair, {"groups_filtered": 1.0}, first)
+    guesses.add(pair, {"filtered_group_rate": 1.0}, first)
     assert first == {"reward_zero_std_ratio": 1.0}
-    assert guesses.take_news() == {"groups_filtered": "reward_zero_std_ratio"}
+    assert guesses.take_news() == {"filtered_group_rate": "reward_zero_std_ratio"}
     for value in (7.0, 0.5):
         later: dict[str, float | None] = {}
-        guesses.add(pair, {"groups_filtered": value}, later)
+        guesses.add(pair, {"filtered_group_rate": value}, later)
         assert later == {}
     assert guesses.take_news() == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [([1.0, 0.0, 3.0, 0.5], []), ([0.0, 1.0, 0.125, 1.0], [0.125, 1.0])],
+    ids=["a count", "a share"],
+)
+def test_a_share_that_is_not_called_one_is_proved_by_its_values(values: list[float], read: list[float]) -> None:
+    """One dead group of eight is not all of them."""
+    guesses, found = CheckedGuesses(), dict[str, float | None]()
+    rows = list[float | None]()
+    for value in values:
+        found.clear()
+        guesses.add([("dead_groups", "reward_zero_std_ratio")], {"dead_groups": value}, found)
+        rows += found.values()
+    assert rows == read
 
 
 def test_a_number_that_is_not_finite_refutes_nothing() -> None:
@@ -116,9 +149,15 @@ def test_a_ratio_of_policies_is_not_the_rollouts() -> None:
     [
         (("loss", "pg", "kl", "R"), "R"),
         (("loss", "pg", "R"), None),
+        (("loss", "kl", "mean_r"), "mean_r"),
         (("loss", "kl", "R", "task_reward"), "task_reward"),
+        (("loss", "kl", "solve_rate"), "solve_rate"),
+        (("loss", "kl", "train/accuracy", "eval/accuracy"), "train/accuracy"),
+        (("loss", "kl", "accuracy", "reward"), "reward"),
+        (("loss", "kl", "accuracy", "pass_rate"), None),
+        (("loss", "entropy", "grad_norm", "accuracy"), None),
+        (("loss", "kl", "mean_token_accuracy"), None),
     ],
-    ids=["a row of an update", "R may be anything", "another reward"],
 )
-def test_a_lone_r_beside_kl_is_the_reward(keys: tuple[str, ...], reward: str | None) -> None:
+def test_what_stands_for_the_reward_beside_kl(keys: tuple[str, ...], reward: str | None) -> None:
     assert only_reward(keys, keys) == reward
