@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,10 +19,12 @@ from grpo_watch.engine.metric_names import LABELLED, METRICS, prometheus_name, s
 from grpo_watch.engine.records import AlertState
 from grpo_watch.engine.snapshot import AlertView, RuleStatus, RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, DaemonSnapshot, RunOverview
-from grpo_watch.metrics.exposition_text import FamilyLines, RunTexts, Sample, encoded, joined
+from grpo_watch.metrics.exposition_text import FamilyLines, RunTexts, encoded, joined
 from grpo_watch.report.blindness import lacking
 from grpo_watch.safe_text import about, clean, visible
 
+Sample = tuple[str, tuple[str, ...], float]
+"""Family, label values in the order of its table, value."""
 MAX_FUNCTIONS = 32
 """Values of the label ``function`` per run; the mean of the rest goes under ``other``."""
 GIB = 2.0**30
@@ -161,7 +163,7 @@ class Exporter:
         return known.content, known.headers
 
     def _parts(self, snapshot: DaemonSnapshot, now: float, texts: RunTexts) -> Iterator[FamilyLines]:
-        yield from texts.of(snapshot.runs, _run_samples, _run_families)
+        yield from texts.of(snapshot.runs, _run_families)
         lags = (sample for run in snapshot.runs for sample in _lag_samples(run, now))
         yield encoded(texts.encoder, _filled((*lags, *_watcher_samples(snapshot))))
         yield encoded(texts.encoder, (_engine(snapshot), *(self._process.collect() if self._process else ())))
@@ -175,12 +177,8 @@ def _format(accept: str) -> str:
     return choose_encoder(FORMATS[wanted.startswith(OPEN_METRICS)])[1]
 
 
-def _run_samples(run: RunOverview) -> Sequence[Sample]:
-    return (*_snapshot_samples(run.snapshot), *_blind_samples(run.snapshot), *_state_samples(run))
-
-
-def _run_families(run: RunOverview, samples: Sequence[Sample]) -> Iterator[Metric]:
-    yield from _filled(samples)
+def _run_families(run: RunOverview) -> Iterator[Metric]:
+    yield from _filled((*_snapshot_samples(run.snapshot), *_blind_samples(run.snapshot), *_state_samples(run)))
     info = _families("grpo_run_info")["grpo_run_info"]
     info.add_sample("grpo_run_info", _info(run), 1)
     yield info

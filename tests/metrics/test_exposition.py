@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import ItemsView, Iterable
+from collections.abc import ItemsView
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from grpo_watch.engine.metric_names import METRICS, labelled
 from grpo_watch.engine.records import AlertState, Severity
 from grpo_watch.engine.snapshot import AlertView, RuleStatus, RuleView, RunSnapshot, RunVerdict
-from grpo_watch.metrics import exposition, exposition_text
 from grpo_watch.metrics.daemon_snapshot import ENGINE_BUCKETS, ChannelStatus, DaemonSnapshot, Histogram, RunOverview
 from grpo_watch.metrics.exposition import LONGEST_SUMMARY, MAX_SUMMARIES, METRIC_TABLE, Exporter
-from grpo_watch.metrics.exposition_text import Encoder, FamilyLines, encoded
 
 NOW = 1_000.0
 EMPTY = RunSnapshot(
@@ -320,32 +317,6 @@ def test_text_kept_between_scrapes_is_never_stale() -> None:
     assert len(seen) == 2 * (len(changed) - 1)  # two of these formats are one, and the last runs are the first ones
 
 
-def test_of_a_run_that_goes_on_only_values_are_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The encoder costs most of a scrape: it sees a run's families again only where a series came or went."""
-    written: list[set[str]] = []
-
-    def seen(encoder: Encoder, families: Iterable[Metric]) -> FamilyLines:
-        listed = list(families)
-        written.append({family.name for family in listed})
-        return encoded(encoder, listed)
-
-    for module in (exposition, exposition_text):
-        monkeypatch.setattr(module, "encoded", seen)
-    shown = [run(step=1, values={"loss": 0.5})]
-    exporter = Exporter(lambda: DaemonSnapshot(runs=tuple(shown)), lambda: NOW, process=False)
-    for step, values, encoder_asked in (
-        (1, {"loss": 0.5}, True),
-        (2, {"loss": -1e-7}, False),
-        (3, {"loss": math.nan}, False),
-        (4, {"loss": 0.5, "entropy": 1.0}, True),
-    ):
-        shown[0] = run(step=step, values=values)
-        written.clear()
-        body = exporter.render("", "")[0].decode()
-        assert any("grpo_loss" in names for names in written) == encoder_asked
-        assert f'grpo_step{{run="r"}} {step}.0\n' in body
-
-
 def test_who_asks_again_and_again_gets_what_was_rendered() -> None:
     """Under any version and escaping; a second later, or of another snapshot, it is rendered again."""
     now, newest = [NOW], [DaemonSnapshot(runs=(run(),))]
@@ -377,7 +348,7 @@ VALUES = st.dictionaries(st.sampled_from(["loss", "kl_reference", "entropy", "me
 def test_a_document_is_the_same_however_many_were_rendered_before(
     accept: str, moments: list[tuple[dict[str, float | None], int, str]]
 ) -> None:
-    """Values are filled into lines that the library wrote earlier, where the series are the same."""
+    """What was kept of a run is used only where nothing of it changed."""
     shown: list[RunOverview] = [run()]
 
     def exporter() -> Exporter:
