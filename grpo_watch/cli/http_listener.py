@@ -10,9 +10,9 @@ from pathlib import Path
 
 from grpo_watch.cli.daemon_client import forget_token, keep_token
 from grpo_watch.config.schema import Settings, Web, split_listen
+from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.web.access import AccessKeys, OwnToken, is_loopback
 from grpo_watch.web.app import make_app
-from grpo_watch.web.run_pages import DaemonView
 from grpo_watch.web.server import Server, address, bind, tls_context
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104  compared with, not bound
@@ -96,7 +96,7 @@ class HttpListener:
         lines += [] if self.page else [NO_LINK]
         return [*lines, *self._protection.warnings(loopback=is_loopback(self._host))]
 
-    def serve(self, watch: DaemonView, state: Path | None = None) -> HttpListener:
+    def serve(self, watch: Daemon, state: Path | None = None) -> HttpListener:
         """Make the server over a daemon that keeps this state, to be started."""
         self._state = state
         if state is not None:

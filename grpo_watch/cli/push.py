@@ -16,9 +16,9 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.config.sinks import PushgatewaySink, Sink
 from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.errors import UsageError
 from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
-from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import ReceiverContext as Given
 from grpo_watch.notify.receiver import RoutedReceiver, build, names_of
 from grpo_watch.notify.receivers.http import HttpAccess
@@ -55,7 +55,8 @@ class PushSetup:
     def delivery_workers(self, daemon: Daemon, ring: Callable[[], None]) -> DeliveryWorkers:
         """The delivery workers of the receivers; ``ring`` wakes the engine."""
         return DeliveryWorkers(
-            self.dispatcher, WorkerContext(daemon.snapshot, time.time, time.monotonic, random.random, ring)
+            lambda: self.dispatcher.outboxes,
+            WorkerContext(daemon.snapshot, time.time, time.monotonic, random.random, ring),
         )
 
     def prepare(self, fresh: Settings) -> None:

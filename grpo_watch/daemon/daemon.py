@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_watch.daemon.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
@@ -16,7 +17,6 @@ from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram
-from grpo_watch.notify.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.rule_changes import RuleSet, RulesInForce

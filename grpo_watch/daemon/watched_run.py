@@ -342,9 +342,9 @@ class WatchedRun:
     def context(self, at: float, page: str, runbook: str) -> NotificationContext:
         """The context of notifications about this run, see there."""
         rules = {rule.name: rule for rule in self.pipeline.rules}
-        history, labels = self.recorder.history, self.options.labels
+        recent, labels = self.recorder.history.recent, self.options.labels
         folder = "" if self.reader.found.remote else str(self.reader.found.root)
-        return NotificationContext(self.snapshot(), history, at, labels, page, rules, runbook, folder=folder)
+        return NotificationContext(self.snapshot(), recent, at, labels, page, rules, runbook, folder=folder)
 
     def finish(self, now: float) -> None:
         """The input has ended: take what sources held back, and steps that only worse channels have."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.outbox import Outbox, wait_before
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult
 from grpo_watch.store.messages import Message
@@ -134,15 +133,15 @@ Spawn: TypeAlias = Callable[[str, Callable[[], None]], threading.Thread]
 
 
 class DeliveryWorkers:
-    """One worker for each outbox of the dispatcher, which replaces its list of outboxes when the settings change.
+    """One worker for each outbox.
 
     Args:
-        dispatcher: whose messages are delivered.
+        outboxes: those of the receivers; another list once the settings changed.
         context: what workers need of the daemon.
     """
 
-    def __init__(self, dispatcher: NotificationDispatcher, context: WorkerContext) -> None:
-        self._dispatcher, self._context = dispatcher, context
+    def __init__(self, outboxes: Callable[[], Sequence[Outbox]], context: WorkerContext) -> None:
+        self._outboxes, self._context = outboxes, context
         self._seen: Sequence[Outbox] = ()
         self._running: dict[str, tuple[DeliveryWorker, threading.Thread]] = {}
         self._stopped = False
@@ -156,9 +155,9 @@ class DeliveryWorkers:
 
     def follow(self, spawn: Spawn) -> None:
         """Start workers for new receivers and stop those of removed ones; cheap where nothing changed."""
-        if self._seen is self._dispatcher.outboxes:
+        if self._seen is (outboxes := self._outboxes()):
             return
-        self._seen = self._dispatcher.outboxes
+        self._seen = outboxes
         wanted = {outbox.name: outbox for outbox in self._seen}
         with self._lock:
             if self._stopped:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote
 
 from grpo_watch.engine.alerts import Alert, transition_id
@@ -35,24 +35,17 @@ EXAMPLE = "example"
 """The evidence that is an excerpt of a completion."""
 
 
-class RecentValues(Protocol):
-    """The newest values of a run's metrics."""
-
-    def recent(self, name: str, points: int) -> Sequence[float]:
-        """Up to ``points`` newest values of a metric, oldest first; rows without a value are left out."""
-
-
 @dataclass(frozen=True, slots=True)
 class NotificationContext:
     """What a run's notifications are made of besides its transitions.
 
-    ``at`` is Unix seconds, ``page`` the address of the status page or empty, ``rules`` those of the run by name,
-    ``runbook`` the address of runbooks with ``{rule}`` in it, or empty. ``texts``: excerpts of completions may be sent;
-    ``folder``: of the run, for commands to paste.
+    ``recent`` gives up to so many newest values of a metric, oldest first. ``at`` is Unix seconds, ``page`` the address
+    of the status page or empty, ``rules`` those of the run by name, ``runbook`` the address of runbooks with ``{rule}``
+    in it, or empty. ``texts``: excerpts of completions may be sent; ``folder``: of the run, for commands to paste.
     """
 
     snapshot: RunSnapshot
-    history: RecentValues
+    recent: Callable[[str, int], Sequence[float]]
     at: float
     labels: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
@@ -69,7 +62,7 @@ def notifications(transitions: Iterable[Transition], context: NotificationContex
     so a resolve is always made, and goes only to receivers that got the firing one.
     """
     findings = _by_alert(pasteable(context.snapshot, context.folder).findings)
-    recent = cache(lambda name: _points(context.history, name))  # thousands of changes of a burst show the same lines
+    recent = cache(lambda name: _points(context.recent, name))  # thousands of changes of a burst show the same lines
     made = []
     for transition in transitions:
         status = _status(transition)
@@ -228,8 +221,8 @@ def _series(evidence: Iterable[str], recent: Recent) -> dict[str, tuple[float, .
     return dict(islice(((name, points) for name, points in found.items() if points), SERIES))
 
 
-def _points(history: RecentValues, name: str) -> tuple[float, ...]:
-    return tuple(value for value in history.recent(name, POINTS) if math.isfinite(value))
+def _points(recent: Callable[[str, int], Sequence[float]], name: str) -> tuple[float, ...]:
+    return tuple(value for value in recent(name, POINTS) if math.isfinite(value))
 
 
 def _fired(run: str, rule: str, key: str, alert: Alert) -> Transition:

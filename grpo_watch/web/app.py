@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from grpo_watch import __version__
+from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.metrics.exposition import Exporter
@@ -24,7 +25,7 @@ from grpo_watch.web.access import AccessKeys, Guard
 from grpo_watch.web.answers import INDEX, Answers, Assets, Basis, basis_of, problem, same
 from grpo_watch.web.documents import alert_documents, overview, query_of, run_document
 from grpo_watch.web.limits import BodyLimit
-from grpo_watch.web.run_pages import DaemonView, RunPages
+from grpo_watch.web.run_pages import RunPages
 from grpo_watch.web.runbooks import runbook_document
 
 log = logging.getLogger("grpo_watch.web")
@@ -33,7 +34,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(
-    watch: DaemonView,
+    watch: Daemon,
     clock: Callable[[], float],
     allowed_hosts: Iterable[str] = (),
     keys: AccessKeys | None = None,
@@ -88,7 +89,7 @@ def _in_turn(endpoint: Endpoint, lane: asyncio.Lock) -> Endpoint:
     return answered
 
 
-def _health_of(watch: DaemonView) -> dict[str, Endpoint]:
+def _health_of(watch: Daemon) -> dict[str, Endpoint]:
     """The answers to liveness and readiness probes."""
 
     async def healthz(_: Request) -> Response:
@@ -125,7 +126,7 @@ def _failed(_: Request, __: Exception) -> Response:
 class _Site:
     """The answers that are not about one run."""
 
-    def __init__(self, watch: DaemonView, answers: Answers) -> None:
+    def __init__(self, watch: Daemon, answers: Answers) -> None:
         self.watch, self.answers, self.assets = watch, answers, Assets()
         self._all: Basis = ()
 

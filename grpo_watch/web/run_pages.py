@@ -7,22 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from grpo_watch import __version__
+from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.run_detail import BatchView, ListedGroup, RunDetail
 from grpo_watch.engine.records import MetricRow, Stream
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
+from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.charts import LOST, Sparkline, ThinnedColumns, bands, charts, finding_charts, further_charts
+from grpo_watch.report.charts import LOST, ThinnedColumns, bands, charts, finding_charts, further_charts
 from grpo_watch.report.view import pasteable
-from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.web.answers import Answers, basis_of, problem
 from grpo_watch.web.documents import detail_document, rule_document
 from grpo_watch.web.runbooks import effective
@@ -35,28 +35,6 @@ WatchedRows: TypeAlias = tuple[RunSnapshot, ThinnedColumns]
 DocumentOf: TypeAlias = Callable[[RunOverview], dict[str, Any]]
 
 
-class DaemonView(Protocol):
-    """What the HTTP side is shown of the daemon; every method is safe to call from its thread."""
-
-    def snapshot(self) -> DaemonSnapshot:
-        """The newest snapshot."""
-
-    def detail(self, run: str) -> RunDetail:
-        """What the page of a run shows beyond the snapshot."""
-
-    def sparks(self, run: str) -> Mapping[str, Sparkline]:
-        """The sparklines of a run."""
-
-    def rules(self) -> RuleSet:
-        """The rules in force."""
-
-    def late(self) -> float | None:
-        """By how many seconds the engine is late; None when it is not."""
-
-    def ready(self) -> bool:
-        """Whether the sources were opened and read once."""
-
-
 class RunPages:
     """The endpoints.
 
@@ -66,7 +44,7 @@ class RunPages:
         answers: keeps what was made.
     """
 
-    def __init__(self, watch: DaemonView, clock: Callable[[], float], answers: Answers) -> None:
+    def __init__(self, watch: Daemon, clock: Callable[[], float], answers: Answers) -> None:
         self._watch, self._clock, self._answers = watch, clock, answers
 
     async def detail(self, request: Request) -> Response:

@@ -17,12 +17,12 @@ import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.engine.records import AlertState, Tick, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import RuleError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
-from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import Route, RoutedReceiver
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import open_run

@@ -107,7 +107,7 @@ def test_a_message_says_what_the_report_says(name: str, tmp_path: Path) -> None:
     live.settle()
     top = top_view(report.snapshot)
     assert top is not None
-    sent = notifications(live.transitions(name), NotificationContext(live.run(name), MetricHistory(), NOW))
+    sent = notifications(live.transitions(name), NotificationContext(live.run(name), MetricHistory().recent, NOW))
     assert top.finding.summary in {message.message for message in sent if message.rule == top.finding.rule}
 
 

@@ -19,12 +19,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from grpo_watch.daemon import daemon
 from grpo_watch.daemon.daemon import Daemon
+from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.daemon.schedule import Intervals, SteadyClock
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.errors import RuleError
 from grpo_watch.notify import outbox as queue
 from grpo_watch.notify.delivery_worker import DeliveryWorker, WorkerContext
-from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.sources.discovery.discover import Discoverer

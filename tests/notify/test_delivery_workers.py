@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
-from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, RoutedReceiver
 from grpo_watch.store.deliveries import StoredDeliveries
 from grpo_watch.store.messages import Notification
@@ -44,7 +44,8 @@ class Office:
     def __init__(self) -> None:
         self.dispatcher = NotificationDispatcher()
         self.delivery_workers = DeliveryWorkers(
-            self.dispatcher, WorkerContext(DaemonSnapshot, lambda: 0.0, lambda: 0.0, lambda: 1.0, lambda: None)
+            lambda: self.dispatcher.outboxes,
+            WorkerContext(DaemonSnapshot, lambda: 0.0, lambda: 0.0, lambda: 1.0, lambda: None),
         )
         self.threads: list[threading.Thread] = []
 

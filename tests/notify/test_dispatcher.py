@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from grpo_watch.config.schema import Mute
+from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.errors import StateNotReadyError
-from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import DeliveryOutcome, Route, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.messages import Message, Notification

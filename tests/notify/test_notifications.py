@@ -44,7 +44,7 @@ def material(*findings: Finding) -> NotificationContext:
     snapshot = RunSnapshot("run", None, None, 1, 10, 10, 80, None, RunVerdict.CRITICAL, {}, {}, (), (), findings)
     return NotificationContext(
         snapshot,
-        history,
+        history.recent,
         100.0,
         {"team": "math"},
         "http://here/",

@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Mute, Settings
-from grpo_watch.notify.dispatcher import NotificationDispatcher
+from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import Route, RoutedReceiver
 from tests.support.bundles import RECORDED, unpack
 from tests.support.live import Live

@@ -9,6 +9,7 @@ from typing import Any
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon import first_turns
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
+from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.daemon.run_end import LOST_LOOKS, LOST_SECONDS
 from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.state_writer import StateWriter
@@ -16,7 +17,6 @@ from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
-from grpo_watch.notify.dispatcher import NotificationDispatcher
 from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set

@@ -6,15 +6,15 @@ import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.web.access import AccessKeys
 from grpo_watch.web.app import make_app
-from grpo_watch.web.run_pages import DaemonView
 from grpo_watch.web.server import Server, address, bind
 
 
 @contextmanager
 def web(
-    watch: DaemonView,
+    watch: Daemon,
     keys: AccessKeys | None = None,
     tls: ssl.SSLContext | None = None,
     hosts: Iterable[str] = (),

@@ -6,10 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
 
 from grpo_watch.config.schema import Settings
-from grpo_watch.engine.alerts import Alert
+from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState, EventKind, RunEvent
 from grpo_watch.notify.notifications import NotificationContext, firing, notifications, over
 from grpo_watch.notify.outbox import Outbox
@@ -25,45 +24,6 @@ GATHER_SECONDS = 60.0
 ABANDON_SECONDS = 7 * 86_400.0
 """How long a message waits for a receiver that is no longer configured: a week, time enough to see the log's warning.
 A receiver that is configured later gets what still fires."""
-
-
-class AlertingRun(Protocol):
-    """What the dispatcher needs of a run that is being read."""
-
-    @property
-    def name(self) -> str:
-        """The run's name."""
-
-    @property
-    def begun(self) -> int:
-        """How often it began to be read."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether what the run's files held at the start was read."""
-
-    @property
-    def restored(self) -> bool:
-        """Whether it is as it was stored, with nothing new read, and does not look ended; stays True."""
-
-    @property
-    def step(self) -> int:
-        """Its newest step."""
-
-    def alerts(self, rule: str | None = None) -> Mapping[tuple[str, str], Alert]:
-        """Its alerts (of one rule) by rule and key."""
-
-    def context(self, at: float, page: str, runbook: str) -> NotificationContext:
-        """The context of notifications about it, see there."""
-
-    def was_live(self, since: float, now: float) -> bool:
-        """Whether it continues, or is new and was written to after ``since`` (Unix seconds)."""
-
-    def feed(self, item: RunEvent) -> None:
-        """Take an event of the watcher."""
-
-
-R = TypeVar("R", bound=AlertingRun)
 
 
 class NotificationDispatcher:
@@ -139,7 +99,7 @@ class NotificationDispatcher:
         self.troubled = {sink: why for sink, why in self.troubled.items() if sink not in before}
         _orphaned({outbox.name: len(outbox) for outbox in removed if len(outbox)})
 
-    def take(self, watch: AlertingRun, batch: StoredBatch, now: float) -> None:
+    def take(self, watch: WatchedRun, batch: StoredBatch, now: float) -> None:
         """Queue the notifications of a run's batch; those from before the run was first seen wait for ``arrive``."""
         if not self.outboxes or batch.backlog or not batch.transitions:
             return
@@ -147,7 +107,7 @@ class NotificationDispatcher:
         for outbox in self.outboxes if messages else ():
             outbox.put(messages, now, self._muted(now))
 
-    def arrive(self, watch: AlertingRun, now: float) -> None:
+    def arrive(self, watch: WatchedRun, now: float) -> None:
         """Once a run is restored or was read: send what fires and was not sent, and resolve what no longer fires.
 
         Receivers miss a resolve while they are not configured, and where the state was damaged. Missed
@@ -191,7 +151,9 @@ class NotificationDispatcher:
                 outbox.gathered()
         self._note_trouble()
 
-    def broadcast(self, watches: Collection[R], due: Collection[R], *, ready: bool) -> Collection[R]:
+    def broadcast(
+        self, watches: Collection[WatchedRun], due: Collection[WatchedRun], *, ready: bool
+    ) -> Collection[WatchedRun]:
         """Feed runs the events of receivers that fail or work again; returns the runs concerned.
 
         A run that is not read yet gets them later; ``ready``: there is none. Runs that are not ``due`` are passed over
@@ -256,7 +218,7 @@ class NotificationDispatcher:
         """Messages that wait, by receiver."""
         return {outbox.name: len(outbox) for outbox in self.outboxes}
 
-    def _end_trouble(self, watch: AlertingRun, failing: set[str]) -> None:
+    def _end_trouble(self, watch: WatchedRun, failing: set[str]) -> None:
         """Feed a run the recovery of receivers that work again or were removed; at each step while the alert fires."""
         for (_, sink), alert in watch.alerts(OWN_RULE).items():
             at, place = (watch.begun, alert.episode, watch.step), (watch.name, sink)
@@ -277,7 +239,7 @@ class NotificationDispatcher:
         mutes = self._settings().mute
         return lambda each: any(mute.covers(each.run, each.rule, now) for mute in mutes)
 
-    def _context(self, watch: AlertingRun, now: float) -> NotificationContext:
+    def _context(self, watch: WatchedRun, now: float) -> NotificationContext:
         chosen = self._settings()
         return replace(watch.context(now, self.page, chosen.runbook_url), texts=chosen.privacy.messages)
 
