@@ -17,8 +17,7 @@ from typing import Any
 
 from grpo_watch.probe import job
 from grpo_watch.probe.engine import VllmProbe, engine_version, engine_weights
-from grpo_watch.probe.journal import FILE, Folder, Journal
-from grpo_watch.probe.writing import FILE_MB, attempt, quietly, write_weights
+from grpo_watch.probe.writing import FILE, FILE_MB, Folder, Journal, attempt, quietly, write_weights
 
 __all__ = ["GrpoWatchCallback", "VllmProbe", "engine_version", "engine_weights", "probe"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from grpo_watch.advisories.condition import in_range
-from grpo_watch.advisories.entries import Advisory, advisories
+from grpo_watch.advisories.entries import Advisory, advisories, in_range
 from grpo_watch.engine.expression import RAW
 from grpo_watch.engine.known_bug import AdvisoryMet
 from grpo_watch.engine.records import RunConfig, Scalar, Setting

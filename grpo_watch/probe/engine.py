@@ -8,8 +8,7 @@ import re
 from typing import Any
 
 from grpo_watch.probe import job
-from grpo_watch.probe.journal import ENGINE_FILE, Folder
-from grpo_watch.probe.writing import attempt, write_weights
+from grpo_watch.probe.writing import ENGINE_FILE, Folder, attempt, write_weights
 
 NO_VERSIONS = frozenset({"", "None", "default"})
 """What SGLang answers (``weight_version`` of ``/model_info``) while no update has set a version: it never changes."""

@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import json
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import prod
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias
 
 from grpo_watch.probe.checksum import MODULUS, RADIX, WORD, Hasher
 from grpo_watch.probe.job import torch_of_job
-from grpo_watch.probe.journal import Folder, Journal
 from grpo_watch.probe.pieces import ParameterPiece, pieces
+
+Folder: TypeAlias = str | os.PathLike[str]
+SCHEMA = "probe/1"
+FILE = "grpo-watch-probe-{rank}.jsonl"
+ENGINE_FILE = "grpo-watch-probe-engine{engine}.jsonl"
+"""``engine`` is empty or ``-ID``: several engines of a run must not write to one file."""
+
+
+class Journal:
+    """One file that only grows.
+
+    Args:
+        folder: the run's output folder; made when it is not there.
+        name: the file's name in it.
+    """
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self.path = Path(folder, name)
+
+    def size(self) -> int:
+        """Bytes written so far, by this process and those before it."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def write(self, kind: str, what: Mapping[str, Any]) -> None:
+        """Append one line; after one that was torn, when the disk was full or a process was killed, it starts over.
+
+        Raises:
+            OSError: the file can't be written, or not all of the line.
+        """
+        line = {"grpo_watch": SCHEMA, "kind": kind, "time": round(time.time(), 3), **what}
+        data = (json.dumps(line, separators=(",", ":")) + "\n").encode()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a+b", buffering=0) as stream:
+            if _torn(stream):
+                data = b"\n" + data
+            written = stream.write(data)
+        if written != len(data):
+            raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes were written")
+
+
+def _torn(stream: io.FileIO) -> bool:
+    """Whether the file's last line has no end."""
+    if stream.seek(0, os.SEEK_END) == 0:
+        return False
+    stream.seek(-1, os.SEEK_END)
+    return stream.read(1) != b"\n"
+
 
 MOST = 2048
 """Entries of a line. The largest dense models have 1,200 tensors, or 1,800 with an adapter on every matrix."""

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grpo_watch.advisories.condition import in_range
-from grpo_watch.advisories.entries import FOLDER, advisories, read_file
+from grpo_watch.advisories.entries import FOLDER, advisories, in_range, read_file
 from grpo_watch.catalogue import catalogue
 from grpo_watch.errors import RuleError
 

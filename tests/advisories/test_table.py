@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from grpo_watch.advisories.condition import CLAUSE
-from grpo_watch.advisories.entries import advisories
+from grpo_watch.advisories.entries import CLAUSE, advisories
 from grpo_watch.advisories.judge import VERSION_OF, Match, Setup, judge_by
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar, Setting

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.detectors.run.max_steps_mismatch import likely_cause
+from grpo_watch.detectors.run.launch_plan import likely_cause
 from grpo_watch.detectors.shared.batch_plan import BatchPlan, SamplerCount, release, style_of
 
 

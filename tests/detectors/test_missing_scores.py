@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_watch.detectors.reward.reward_not_finite import MissingScores, worst_gaps
+from grpo_watch.detectors.reward.unscored import MissingScores, worst_gaps
 from grpo_watch.engine.records import CompletionSummary
 from tests.support.records import a_group
 

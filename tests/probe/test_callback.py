@@ -16,7 +16,7 @@ import pytest
 
 from grpo_watch import callback
 from grpo_watch.callback import GrpoWatchCallback, probe
-from grpo_watch.probe import checksum, engine, job, journal
+from grpo_watch.probe import checksum, engine, job, writing
 from grpo_watch.sources.checkpoints import probe_file
 from grpo_watch.sources.checkpoints.probe_source import FILE
 
@@ -66,9 +66,9 @@ def test_importing_it_imports_nothing_but_the_standard_library() -> None:
 
 def test_both_sides_agree_on_the_format() -> None:
     """The callback imports nothing of the reader, so each side states the format."""
-    assert (probe_file.SCHEMA, probe_file.MODULUS) == (journal.SCHEMA, checksum.MODULUS)
-    assert FILE.fullmatch(journal.FILE.format(rank=12))
-    assert FILE.fullmatch(journal.ENGINE_FILE.format(engine=""))
+    assert (probe_file.SCHEMA, probe_file.MODULUS) == (writing.SCHEMA, checksum.MODULUS)
+    assert FILE.fullmatch(writing.FILE.format(rank=12))
+    assert FILE.fullmatch(writing.ENGINE_FILE.format(engine=""))
     assert FILE.fullmatch(engine._file("../1-node.example.org-77"))
     assert engine._file("../1-node.example.org-77") == "grpo-watch-probe-engine-1-node-example-org-77.jsonl"
 
@@ -370,7 +370,7 @@ def test_the_start_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_torn_line_spoils_no_other(tmp_path: Path) -> None:
     """A process that was killed while it wrote; what comes after is a line of its own."""
-    written = journal.Journal(tmp_path, "grpo-watch-probe-0.jsonl")
+    written = writing.Journal(tmp_path, "grpo-watch-probe-0.jsonl")
     written.write("weights", {"step": 1})
     with written.path.open("a") as file:
         file.write('{"grpo_watch": "probe/1", "kin')
@@ -384,7 +384,7 @@ def test_a_torn_line_spoils_no_other(tmp_path: Path) -> None:
 def test_a_line_that_is_not_written_whole_is_an_error_of_the_disk(tmp_path: Path) -> None:
     """A write may end early when the disk is full, without an error of its own; here the size of files is limited."""
     script = (
-        "import resource, signal, sys; from grpo_watch.probe.journal import Journal; "
+        "import resource, signal, sys; from grpo_watch.probe.writing import Journal; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
         "Journal(sys.argv[1], 'file').write('weights', {'tensors': 'x' * 500})"
     )

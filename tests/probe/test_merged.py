@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from grpo_watch.engine.records import CheckpointDigest
 from grpo_watch.probe import writing
 from grpo_watch.probe.checksum import MODULUS, RADIX
-from grpo_watch.probe.journal import Journal
 from grpo_watch.probe.pieces import ParameterPiece
-from grpo_watch.probe.writing import entries, value
+from grpo_watch.probe.writing import Journal, entries, value
 from grpo_watch.sources.checkpoints.probe_source import ProbeSource
 
 LAYERS, EXPERTS = 61, 320

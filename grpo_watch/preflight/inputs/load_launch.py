@@ -18,11 +18,10 @@ from grpo_watch.preflight.inputs.configurations import read_document, resolve_re
 from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, read_text
 from grpo_watch.preflight.inputs.framework_version import find_version, runs_here
 from grpo_watch.preflight.inputs.program import INLINE, SHELLS, Program, recognise
-from grpo_watch.preflight.inputs.program_settings import read_program
+from grpo_watch.preflight.inputs.program_settings import find_world, read_program
 from grpo_watch.preflight.inputs.python_file import read_python
 from grpo_watch.preflight.inputs.shell import Command, Script
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT
-from grpo_watch.preflight.inputs.world_size import find_world
 
 ADAPTERS = frozenset({"lora", "qlora", "adapter", "adalora", "longlora", "llamapro", "vera", "boft", "lora_llm"})
 ADAPTER_FLAGS = ("use_peft", "lora_r", "lora_rank", "actor_rollout_ref.model.lora_rank", "ds.lora.rank")

@@ -1,4 +1,4 @@
-"""A reward function returns NaN, None or infinity: completions without a score, or a score that ruins its group."""
+"""Rewards that are no scores: NaN, None or infinity, or 0 for want of an answer (a timeout)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 
+from grpo_watch.detectors.shared.generations import completions_per_row, with_evaluation
 from grpo_watch.detectors.shared.listed import listed
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, param
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
     CompletionSummary,
@@ -22,7 +23,8 @@ from grpo_watch.engine.records import (
     Verdict,
 )
 from grpo_watch.engine.reward_functions import names_of
-from grpo_watch.engine.traits import WasteKind
+from grpo_watch.engine.traits import LikelyCause, WasteKind
+from grpo_watch.engine.window import Window
 
 SAID = "the framework reports that all reward functions returned None (or NaN) for a completion"
 
@@ -159,3 +161,45 @@ class RewardNotFinite(Detector):
             message=f"{worst.function} returned no finite score for {of} completions of one batch",
             evidence={"function": worst.function, "unscored": worst.unscored, "completions": worst.completions},
         )
+
+
+SLOW = LikelyCause("The verifier is slower than its timeout under load: raise the timeout or start fewer at a time.")
+DOWN = LikelyCause("The sandbox or judge does not answer: call it by hand with one of the failing completions.")
+
+
+class RewardErrors(Detector):
+    """Counts lines of the log that say so against the completions of a step.
+
+    The share is a proposal: no healthy recorded run has such a line.
+    """
+
+    likely_causes = (SLOW, DOWN)
+
+    needs = (("reward_failures",),)
+    share: float = param(0.2, "share of a step's completions whose reward failed that is a breach", 0, 1)
+    rows: int = param(10, "rows in the median", minimum=1)
+
+    def setup(self) -> None:
+        """No row yet."""
+        self.failed = Window(self.rows)
+
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one row with a reward; once failures were seen, a row without any counts as none."""
+        failed = number(record, "reward_failures")
+        scored = "reward_mean" in record.values and run.seen("reward_failures")
+        if failed is None and not scored:
+            return SILENT
+        if with_evaluation(record):
+            return no_data(NotApplicable("the lines before an evaluation's row may be the evaluation's"))
+        self.failed.push(failed or 0.0)
+        completions = completions_per_row(run)
+        if completions is None:
+            return no_data("how many completions a step has is not known: set generation_batch_size")
+        if not self.failed.full:
+            return no_data(NotYet("too few rows yet"))
+        share = min(1.0, (self.failed.median() or 0.0) / completions)
+        if share < self.share or run.trend.reward_does_well():
+            return QUIET
+        message = f"the rewards of {share:.0%} of the completions failed and counted as 0 (median of {self.rows} rows)"
+        evidence = {"reward_failures": self.failed.median(), "rows": self.rows, "completions_per_row": completions}
+        return breach(value=share, threshold=self.share, message=message, evidence=evidence)
