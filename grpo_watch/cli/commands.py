@@ -297,7 +297,6 @@ _DECLARED = (
         "Check rule files. Reports each error as file:line:column with a fix; exits with 1 on problems.",
         "rules lint",
         value("files", "FILE...", "Rule files (default: those in effect).", nargs="*", type=Path),
-        value("--framework", "NAME", "Also report rules that can never be evaluated there."),
         FORMAT,
         CONFIG,
     ),

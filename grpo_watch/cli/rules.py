@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_watch.catalogue import GROUP, catalogue, third_party
 from grpo_watch.cli.terminal import print_json
-from grpo_watch.config.document import nearest
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.expression import compile_expression
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError, UsageError
-from grpo_watch.frameworks.framework_tables import frameworks, produced_by
+from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.report.check_document import episode, evidence
 from grpo_watch.rules.lint import lint
 from grpo_watch.rules.packs import entries_of, load_rules, packs_folder
@@ -119,11 +118,11 @@ def lint_command(given: Namespace) -> int:
     """Print what is wrong in the files, or in the rules in effect; returns 1 where something is, else 0.
 
     Raises:
-        UsageError: a file is missing, or the framework is not known.
+        UsageError: a file is missing.
     """
     _require(given.files)
     files = given.files or [*_shipped(), *load_settings(config=given.config).settings.rules]
-    problems = lint(files, _produced(given.framework), sorted(frameworks()))
+    problems = lint(files, sorted(frameworks()))
     lines = map(str, problems) if problems else iter([f"no problems in {_named(files)}"])
     _write({"schema": LINT_SCHEMA, "problems": [_problem(error) for error in problems]}, lines, given.format)
     return int(bool(problems))
@@ -173,16 +172,6 @@ def _require(files: Sequence[Path]) -> None:
     for file in files:
         if not file.is_file():
             raise UsageError(f"{file}: no such file")
-
-
-def _produced(framework: str | None) -> frozenset[str] | None:
-    if framework is None:
-        return None
-    produced = produced_by(framework)
-    if produced is None:
-        fix = nearest(framework, frameworks()) or f"known frameworks: {', '.join(sorted(frameworks()))}"
-        raise UsageError(f"--framework {framework!r}: unknown ({fix})")
-    return produced
 
 
 def _problem(error: RuleError) -> dict[str, object]:

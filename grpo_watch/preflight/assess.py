@@ -15,7 +15,7 @@ from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
 from grpo_watch.preflight.checks import batch, evidence, learning
 from grpo_watch.preflight.findings import Assessment, LaunchProblem, Suggestion
 from grpo_watch.preflight.predict import predict
-from grpo_watch.preflight.suggest import suggest, tried_in_vain
+from grpo_watch.preflight.suggest import suggest
 
 HEADINGS = ("What it checks", "Why it matters", "What the framework says", "Examples", "When it is wrong", "What to do")
 """The second-level headings of every page, in this order."""
@@ -59,18 +59,16 @@ def assess(launch: Launch) -> Assessment:
         unknown = (f"only {known} can be judged (--framework)",)
         return Assessment(launch.framework, launch.version, missing=unknown, unresolved=launch.unresolved)
     settings = LaunchSettings(launch)
-    suggestions = suggest(settings)
     problems = [problem for check in catalogue().values() for problem in check.judge(settings)]
     return Assessment(
         framework=launch.framework,
         version=settings.version,
         problems=tuple(sorted(problems, key=lambda problem: ORDER.index(problem.severity))),
-        suggestions=suggestions,
+        suggestions=suggest(settings),
         prediction=predict(settings),
         missing=tuple(_missing(settings)),
         version_origin=launch.version_origin,
         unresolved=(*launch.unresolved, *settings.facts.newer_than_known(launch.version)),
-        tried=tried_in_vain(settings, suggestions),
     )
 
 

@@ -53,8 +53,7 @@ class Assessment:
     """All of it for one launch.
 
     ``version_origin`` says where the version was read; ``missing`` says in one line each which setting a fuller answer
-    needs, ``unresolved`` what of the launch could not be read. ``tried`` says what was tried in vain where something is
-    refused and there are no suggestions.
+    needs, ``unresolved`` what of the launch could not be read.
     """
 
     framework: str | None
@@ -65,7 +64,6 @@ class Assessment:
     missing: tuple[str, ...] = ()
     version_origin: str = ""
     unresolved: tuple[str, ...] = ()
-    tried: str = ""
 
 
 SCHEMA = "grpo-watch/preflight/1"
@@ -84,8 +82,7 @@ def exit_code(assessment: Assessment) -> int:
 def document(assessment: Assessment) -> dict[str, Any]:
     """The JSON document. ``ok`` is true with exit code 0.
 
-    ``missing`` names the inputs that a fuller answer needs, ``unresolved`` what could not be read;
-    ``suggestions_tried`` is there where something is refused and nothing near it was found.
+    ``missing`` names the inputs that a fuller answer needs, ``unresolved`` what could not be read.
     """
     return {
         "schema": SCHEMA,
@@ -95,7 +92,6 @@ def document(assessment: Assessment) -> dict[str, Any]:
         "ok": exit_code(assessment) == FINE,
         "problems": [_problem(problem) for problem in assessment.problems],
         "suggestions": [{**suggestion.changes, "why": suggestion.why} for suggestion in assessment.suggestions],
-        **({"suggestions_tried": assessment.tried} if assessment.tried else {}),
         "prediction": None if assessment.prediction is None else _prediction(assessment.prediction),
         "missing": list(assessment.missing),
         "unresolved": list(assessment.unresolved),

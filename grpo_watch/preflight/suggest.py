@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
@@ -49,16 +49,6 @@ def suggest(settings: LaunchSettings) -> tuple[Suggestion, ...]:
             nearest = sorted(_accepted(batch, options, count), key=lambda tried: tried.distance)
             found += [tried for tried in nearest if count == 1 or _offers_more(batch, tried, found)]
     return tuple(_suggestion(settings, batch, tried) for tried in found[:SHOWN])
-
-
-def tried_in_vain(settings: LaunchSettings, suggestions: Sequence[Suggestion]) -> str:
-    """What was tried where settings are refused and nothing near them is accepted; empty otherwise."""
-    if suggestions or not settings.facts.on_trainer:
-        return ""
-    batch = batch_of(settings)
-    if batch is None or accepts(batch):
-        return ""
-    return "none found by changing up to three settings to nearby values; start from smaller numbers"
 
 
 def _offers_more(batch: LaunchBatch, tried: _Tried, found: list[_Tried]) -> bool:

@@ -29,9 +29,6 @@ def render(launch: Launch, assessment: Assessment, console: Console) -> None:
     if assessment.suggestions:
         console.print()
         _put(console, (_suggestions(launch, assessment.suggestions), 2))
-    elif assessment.tried:
-        console.print()
-        _put(console, (Text("nearest valid settings", style="dim"), 2), (Text(assessment.tried), 4))
     if assessment.prediction is not None:
         console.print()
         _put(console, *_prediction(assessment.prediction))

@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.cli.preflight import as_text
 from grpo_watch.engine.records import Setting
 from grpo_watch.frameworks.launch_batch import batch_of, refusals, rules_of
 from grpo_watch.frameworks.launch_rules import OwnArithmetic
 from grpo_watch.frameworks.launches import Launch, LaunchSettings
 from grpo_watch.frameworks.verl.launch import PER_GPU
 from grpo_watch.preflight.assess import assess
-from grpo_watch.preflight.findings import document
 from grpo_watch.preflight.suggest import SHOWN, suggest
 from tests.preflight.launches import launch
 
@@ -151,20 +149,10 @@ def test_three_changes_where_two_are_not_enough() -> None:
         assert refusals(batch) == ()
 
 
-def test_that_nothing_near_was_found_is_reported() -> None:
+def test_where_four_settings_are_wrong_nothing_near_is_found() -> None:
     """92 is neither whole micro-batches of 7 nor groups of 64, and one row is no group to evaluate: four are wrong."""
     given = launch(
         per_device_train_batch_size=7, gradient_accumulation_steps=11, num_generations=64,
         generation_batch_size=92, eval_strategy="steps", per_device_eval_batch_size=1,
     )  # fmt: skip
-    assessment = assess(given)
-    assert assessment.suggestions == ()
-    assert assessment.tried.startswith("none found by changing up to three settings")
-    assert document(assessment)["suggestions_tried"] == assessment.tried
-    assert f"  nearest valid settings\n    {assessment.tried}\n" in as_text(given, assessment, color=False, width=130)
-
-
-def test_where_something_was_found_nothing_was_tried_in_vain() -> None:
-    for asked in (launch(per_device_train_batch_size=6), launch(per_device_train_batch_size=8)):
-        assert assess(asked).tried == ""
-        assert "suggestions_tried" not in document(assess(asked))
+    assert assess(given).suggestions == ()
