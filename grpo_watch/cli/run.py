@@ -211,7 +211,7 @@ def _opened(
     front = HttpListener(_at_the_same(settings, before))
     try:
         last = before.state_writer if before else None
-        store = Store(folder, time.time(), began=last.started if last else None)
+        store = Store(folder, time.time(), began=last.store.started if last else None)
         state_writer = StateWriter(store, last.left if last else None)
         pushed = PushSetup(current, front.page, folder.name, daemon)
     except BaseException:

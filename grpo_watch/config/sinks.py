@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, TypeAlias, get_args
 
 from msgspec import Meta
 
@@ -61,15 +61,11 @@ class SlackSink(BaseSink, frozen=True, tag="slack", kw_only=True):
 
 
 class WebhookSink(HttpSink, frozen=True, tag="webhook", kw_only=True):
-    """Any HTTP endpoint; ``secret_file`` signs the body (HMAC); ``format: alertmanager`` sends Alertmanager's payload.
-
-    An address that is itself a secret is in ``url_file``.
-    """
+    """Any HTTP endpoint; ``secret_file`` signs the body (HMAC); an address that is a secret is in ``url_file``."""
 
     url: Url | None = None
     url_file: SecretFile | None = None
     secret_file: SecretFile | None = None
-    format: Literal["grpo-watch", "alertmanager"] = "grpo-watch"
 
     def __post_init__(self) -> None:
         if (self.url is None) == (self.url_file is None):

@@ -81,7 +81,7 @@ class Daemon:
     ) -> None:
         self._state_writer, self._clock, self._timer, self._plan = state_writer, clock, timer, plan
         self._dispatcher, self._receivers = dispatcher or NotificationDispatcher(), receivers
-        self._dispatcher.load(state_writer.messages(), state_writer.started, ahead=state_writer.ahead)
+        self._dispatcher.load(state_writer.messages(), state_writer.store.started, ahead=state_writer.ahead)
         self._rules = RulesInForce(rules)
         self._registry = RunRegistry(
             state_writer, submit, self._rules.now, options=options, linger=plan.linger, report=report
@@ -91,7 +91,7 @@ class Daemon:
         self._ticked_at, self._jumps = 0.0, Jumps()
         self._rows_stored_at = 0.0
         self._kept_at = clock()
-        self._state_bytes = state_writer.size()
+        self._state_bytes = state_writer.store.size()
         self._beat = self._stored_at = timer()
         self._drain_until: float | None = None
         self.done = False
@@ -272,7 +272,7 @@ class Daemon:
             self._kept_at = now
             self._state_writer.prune(now, self._plan.retention_days, self._plan.retention_bytes)
             self._dispatcher.abandoned(self._state_writer.abandon(self._dispatcher.names, now - ABANDON_SECONDS, now))
-            self._state_bytes = self._state_writer.size()
+            self._state_bytes = self._state_writer.store.size()
 
     def _take_snapshot(self) -> DaemonSnapshot:
         return DaemonSnapshot(

@@ -12,7 +12,7 @@ from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.store import codec
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
 from grpo_watch.store.messages import pack
-from grpo_watch.store.state import Store, StoredBatch, StoredRun, StoreError
+from grpo_watch.store.state import Store, StoredBatch, StoreError
 
 RETRY_SECONDS = 10.0
 KEPT_BYTES = 8 * 1024 * 1024
@@ -36,7 +36,7 @@ class StateWriter:
     """
 
     def __init__(self, store: Store, left: DeliveryChanges | None = None) -> None:
-        self._store = store
+        self.store = store
         self._waiting: list[StoredBatch] = []
         self._unsent = DeliveryChanges()
         self.left = DeliveryChanges()
@@ -55,46 +55,33 @@ class StateWriter:
     @property
     def ok(self) -> bool:
         """Whether all is stored."""
-        return self._written and not self._store.missing
+        return self._written and not self.store.missing
 
     def could_begin(self, now: float) -> bool:
         """Whether a state that could not be opened at the start can be by now; tried every so often."""
-        if not self._store.missing or now < self._retry_at:
+        if not self.store.missing or now < self._retry_at:
             return False
         self._retry_at = now + RETRY_SECONDS
-        return self._store.could_be_kept()
-
-    @property
-    def started(self) -> float:
-        """When the first daemon with this state began (Unix seconds)."""
-        return self._store.started
-
-    def runs(self) -> list[StoredRun]:
-        """All stored runs."""
-        return self._store.runs()
+        return self.store.could_be_kept()
 
     def read_files(self) -> frozenset[str]:
         """Absolute paths of the files that were read when this daemon began; none where that can't be read."""
         try:
-            return self._store.read_files()
+            return self.store.read_files()
         except StoreError:
             return frozenset()
 
     def snapshot(self, run: str) -> RunSnapshot | None:
         """The newest stored snapshot; None where there is none or it can't be read (a newer or older program's)."""
         try:
-            return self._store.snapshot(run)
+            return self.store.snapshot(run)
         except StoreError:
             return None
-
-    def history(self, run: str) -> bytes | None:
-        """The thinned history of an ended run."""
-        return self._store.history(run)
 
     def register(self, identity: str, wanted: str, now: float) -> str:
         """The run's name, which never changes."""
         try:
-            return self._store.register(identity, wanted, now)
+            return self.store.register(identity, wanted, now)
         except StoreError as error:
             self._failed(error, now)
             taken = {name for other, name in self._unregistered.items() if other != identity}
@@ -106,7 +93,7 @@ class StateWriter:
         """Store the batches and what changed in the queues of messages, or keep them while that is impossible."""
         if self._written:
             try:
-                self._store.commit(batches, sent)
+                self.store.commit(batches, sent)
             except StoreError as error:
                 self._failed(error, now)
             else:
@@ -118,8 +105,8 @@ class StateWriter:
     def _retry(self, now: float) -> None:
         try:
             for identity, name in self._unregistered.items():
-                self._store.register(identity, name, now)
-            self._store.commit(self._waiting, self._unsent)
+                self.store.register(identity, name, now)
+            self.store.commit(self._waiting, self._unsent)
         except StoreError:
             self._retry_at = now + RETRY_SECONDS
             return
@@ -150,20 +137,20 @@ class StateWriter:
     def items(self, run: str) -> Iterator[Item]:
         """What the pipeline was fed; raises ``StoreError`` where a stored block is damaged."""
         if run not in self._unregistered.values():
-            yield from self._store.items(run)
+            yield from self.store.items(run)
         for batch in self._of(run):
             yield from codec.decode_block(codec.encode_block(batch.items))
 
     def cursors(self, run: str) -> dict[str, Cursor]:
         """How far each source was read."""
-        found = self._stored(run, self._store.cursors)
+        found = self._stored(run, self.store.cursors)
         for batch in self._of(run):
             found |= batch.cursors
         return found
 
     def alerts(self, run: str) -> dict[tuple[str, str], Alert]:
         """The state of each alert."""
-        found = self._stored(run, self._store.alerts)
+        found = self._stored(run, self.store.alerts)
         for batch in self._of(run):
             found |= batch.alerts
         return found
@@ -173,21 +160,21 @@ class StateWriter:
         if any(batch.looked for batch in self._of(run)):
             return True
         try:
-            return run not in self._unregistered.values() and self._store.looked(run)
+            return run not in self._unregistered.values() and self.store.looked(run)
         except StoreError:
             return False
 
     def messages(self) -> StoredDeliveries:
         """The messages that wait, the open episodes, and what was sent; nothing where that can't be read."""
         try:
-            return self._store.messages().after(self._unsent)
+            return self.store.messages().after(self._unsent)
         except StoreError as error:
             log.error("what was sent is not known any more", extra={"fields": {"error": str(error)}})  # noqa: TRY400
             return StoredDeliveries()
 
     def fingerprints(self, run: str) -> Mapping[str, str]:
         """The rules that the alerts were reached with."""
-        return self._stored(run, self._store.fingerprints)
+        return self._stored(run, self.store.fingerprints)
 
     def _stored(self, run: str, read: Callable[[str], dict[K, V]]) -> dict[K, V]:
         """What the store holds; a run of which something is damaged is read again, and none of it is known."""
@@ -203,7 +190,7 @@ class StateWriter:
     def forget(self, run: str) -> None:
         """Drop a run's items and cursors, so that it is read again."""
         try:
-            self._store.forget(run)
+            self.store.forget(run)
         except StoreError as error:
             log.error("a run can't be read again", extra={"fields": {"run": run, "error": str(error)}})  # noqa: TRY400
 
@@ -211,14 +198,14 @@ class StateWriter:
         """A run that had ended continues."""
         if self._written:
             try:
-                self._store.reopen(run)
+                self.store.reopen(run)
             except StoreError as error:
                 self._failed(error, 0.0)
 
     def prune(self, now: float, days: float, max_bytes: float) -> list[str]:
         """Archive old runs (see ``Store.prune``)."""
         try:
-            return self._store.prune(now, days, max_bytes) if self._written else []
+            return self.store.prune(now, days, max_bytes) if self._written else []
         except StoreError as error:
             self._failed(error, now)
             return []
@@ -226,22 +213,18 @@ class StateWriter:
     def abandon(self, names: Iterable[str], before: float, now: float) -> dict[str, int]:
         """Give up messages that wait for receivers of no such name (see ``Store.abandon``)."""
         try:
-            return self._store.abandon(names, before) if self._written else {}
+            return self.store.abandon(names, before) if self._written else {}
         except StoreError as error:
             self._failed(error, now)
             return {}
-
-    def size(self) -> int:
-        """Bytes of state on disk."""
-        return self._store.size()
 
     def close(self, now: float) -> None:
         """Store what waits if that is possible now, and close."""
         if self._waiting or self._unsent:
             self._retry(now)
-        if self._store.missing:
-            self.left = self._store.handover(now)
-        self._store.close()
+        if self.store.missing:
+            self.left = self.store.handover(now)
+        self.store.close()
 
     def _of(self, run: str) -> Iterator[StoredBatch]:
         return (batch for batch in self._waiting if batch.run == run)

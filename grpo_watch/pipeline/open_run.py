@@ -183,19 +183,27 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         care: how weights are read; None: without limits.
         known: channels that are not opened, by name: they are open, or parts of one that is.
     """
-    opened = OpenedRun()
+    opened, silent, names = OpenedRun(), without_tables(found), columns or {}
     pipeline.state.refused = unread_evidence(found)
-    builder = _Builder(found, pipeline, cursors or {}, submit, examples=examples, columns=columns or {}, care=care)
-    opened.announcements += user_config(settings or {}, columns or {})
+    opened.announcements += user_config(settings or {}, names)
+
+    place = (found.roots or (found.root,), partial(_group_size, pipeline))
     for channel in found.channels:
-        made = builder.build(channel) if channel.name not in known else None
-        if made is not None:
-            opened.sources.append(made)
-            kind = KINDS.get(channel.what)
-            if kind is not None:
-                opened.announcements.append(
-                    ChannelOpened(channel.name, kind, channel.segment, channel.shows_end, channel.in_folder)
-                )
+        made, own = _reader_of(channel, examples, names, care, tables=channel.name not in silent)
+        if made is None or channel.name in known:
+            continue
+        cursor = (cursors or {}).get(channel.name)
+        source = made(
+            channel.name, channel.path, *place, channel.segment, cursor, examples=examples, submit=submit, **own
+        )
+        if STEP in names and isinstance(source, NamesStep):
+            source.step_column = names[STEP]
+        kind, early = KINDS.get(channel.what), channel.what is ChannelContent.RUN_CONFIG
+        opened.sources.append(OpenedSource(source, channel.what.value, kind, channel.segment, channel.path, early))
+        if kind is not None:
+            opened.announcements.append(
+                ChannelOpened(channel.name, kind, channel.segment, channel.shows_end, channel.in_folder)
+            )
     return opened
 
 
@@ -220,55 +228,27 @@ def user_config(settings: Mapping[str, Scalar], columns: Mapping[str, str]) -> l
     return [replace(from_user(settings), columns=named)] if settings or named else []
 
 
-class _Builder:
-    """Makes the source of a channel."""
+def _reader_of(
+    channel: FoundChannel,
+    examples: KeptTexts,
+    columns: Mapping[str, str],
+    care: ReadLimits | None,
+    *,
+    tables: bool,
+) -> tuple[Callable[..., Source] | None, dict[str, Any]]:
+    """What makes the source of a channel (None: nothing reads it), and what only such a source is given."""
+    made, own = channel.opens or SOURCES.get(channel.what), dict[str, Any]()
+    if channel.what in MAPPED:
+        own = {"columns": columns}
+    if channel.what is ChannelContent.CONSOLE:
+        own["tables"] = partial(ConsoleTables, examples=examples) if tables else None
+    elif channel.what is ChannelContent.CHECKPOINTS and care is not None:
+        own = {"limits": care}
+    elif (tracker := reader(channel.what.value)) is not None:
+        made, own = tracker, {"run": run_name(channel.name), "tables": tables}
+    return made, own
 
-    def __init__(  # noqa: PLR0913  what sources are made with
-        self,
-        found: FoundRun,
-        pipeline: Pipeline,
-        cursors: Mapping[str, Cursor],
-        submit: Submit | None,
-        *,
-        examples: KeptTexts,
-        columns: Mapping[str, str],
-        care: ReadLimits | None,
-    ) -> None:
-        self.care = care
-        self.examples, self.columns = examples, columns
-        self.found = found
-        self.roots = found.roots or (found.root,)
-        self.without_tables = without_tables(found)
-        self.pipeline = pipeline
-        self.cursors = cursors
-        self.submit = submit
 
-    def build(self, channel: FoundChannel) -> OpenedSource | None:
-        """The opened source, or None for a channel without a reader."""
-        source = self._source(channel)
-        if source is None:
-            return None
-        if STEP in self.columns and isinstance(source, NamesStep):
-            source.step_column = self.columns[STEP]
-        early = channel.what is ChannelContent.RUN_CONFIG
-        return OpenedSource(source, channel.what.value, KINDS.get(channel.what), channel.segment, channel.path, early)
-
-    def _group_size(self) -> int | None:
-        size = self.pipeline.state.number("num_generations")
-        return int(size) if size is not None else None
-
-    def _source(self, channel: FoundChannel) -> Source | None:
-        made, own = channel.opens or SOURCES.get(channel.what), dict[str, Any]()
-        silent = channel.name in self.without_tables
-        if channel.what in MAPPED:
-            own = {"columns": self.columns}
-        if channel.what is ChannelContent.CONSOLE:
-            own["tables"] = None if silent else partial(ConsoleTables, examples=self.examples)
-        elif channel.what is ChannelContent.CHECKPOINTS and self.care is not None:
-            own = {"limits": self.care}
-        elif (tracker := reader(channel.what.value)) is not None:
-            made, own = tracker, {"run": run_name(channel.name), "tables": not silent}
-        if made is None:
-            return None
-        place = (channel.name, channel.path, self.roots, self._group_size, channel.segment)
-        return made(*place, self.cursors.get(channel.name), examples=self.examples, submit=self.submit, **own)
+def _group_size(pipeline: Pipeline) -> int | None:
+    size = pipeline.state.number("num_generations")
+    return int(size) if size is not None else None

@@ -107,27 +107,6 @@ def test_a_digest_holds_its_parts() -> None:
     assert [part["id"] for part in document["parts"]] == ["f00d", "beef"]
 
 
-def test_the_shape_of_alertmanager() -> None:
-    """As Alertmanager's documentation of webhook_config lists it, version 4."""
-    over = a_notification(id="beef", run="other", status="resolved", ended=1_795_000_600.0)
-    with receiving() as server:
-        receiver = webhook(url=server.url, format="alertmanager")
-        receiver.send(a_notification())
-        receiver.send(over)
-        receiver.send(replace(a_notification(), parts=(a_notification(), over)))
-    one, two, both = (json.loads(sent.body) for sent in server.sent)
-    assert (one["version"], one["status"], two["status"], both["status"]) == ("4", "firing", "resolved", "firing")
-    (alert,) = one["alerts"]
-    labels = {"rule": "kl-stuck-at-zero", "severity": "critical", "team": "math", "alertname": "GrpoRunAlert"}
-    assert alert["labels"] == {**labels, "run": "v0-run"} == one["commonLabels"]
-    assert (alert["startsAt"], alert["endsAt"]) == ("2026-11-18T11:06:40.000Z", "0001-01-01T00:00:00Z")
-    assert alert["annotations"]["fix"] == "Stop the run."
-    assert two["alerts"][0]["endsAt"] == "2026-11-18T11:16:40.000Z"
-    assert [a["status"] for a in both["alerts"]] == ["firing", "resolved"]
-    assert both["commonLabels"] == labels
-    assert both["alerts"][0]["fingerprint"] != both["alerts"][1]["fingerprint"]
-
-
 def test_names_are_unique_and_hold_no_secret() -> None:
     listed = [
         {"type": "webhook", "url": "http://me:geheim@h:1/a"},
