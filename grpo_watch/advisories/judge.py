@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from grpo_watch.advisories.entries import Advisory, advisories, in_range
 from grpo_watch.engine.expression import RAW
-from grpo_watch.engine.known_bug import AdvisoryMet
+from grpo_watch.engine.record_parts import AdvisoryMet
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
 
 VERSION_OF = "package:"

@@ -13,7 +13,7 @@ from math import isnan, nan
 from typing import Any
 
 from grpo_watch.daemon.metric_history import MetricHistory
-from grpo_watch.engine.groups import GroupSummary
+from grpo_watch.engine.record_parts import GroupSummary
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
 from grpo_watch.frameworks.resolver import Resolver
 from grpo_watch.report.charts import DRAWN, Sparkline, ThinnedColumns, sparks

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import AlertState, EventKind, Item, RawRow, RunEvent, Stream
-from grpo_watch.engine.run_state import RunState
 
 QUIET_ENDED = 3_600.0
 """Seconds without a write after which a run is over when it reached its last step, or when its end shows nowhere."""

@@ -15,7 +15,7 @@ from grpo_watch.daemon.schedule import SECOND, Intervals, Rest
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.detectors.watcher.events import RULE_FILES
 from grpo_watch.engine.alerts import Alert
-from grpo_watch.engine.groups import without_texts
+from grpo_watch.engine.record_parts import without_texts
 from grpo_watch.engine.records import (
     Activity,
     ChannelOpened,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from grpo_watch.engine.detector import Detector
-from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.monitor import Monitor, RunState
 from grpo_watch.engine.records import (
     CheckpointDigest,
     CompletionSummary,
@@ -21,7 +21,6 @@ from grpo_watch.engine.records import (
     Transition,
 )
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.run_state import RunState
 
 
 class Engine:

@@ -9,8 +9,8 @@ from enum import Enum
 from types import MappingProxyType
 
 from grpo_watch.engine.metric_names import split_label
+from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import AlertState, Scalar, Severity
-from grpo_watch.engine.run_state import RunState
 
 
 class RunVerdict(str, Enum):

@@ -1,4 +1,4 @@
-"""One rule watching one run: the detector, its alerts, and whether it can see."""
+"""One rule watching one run: the detector, its alerts, and whether it can see; and a run with all of its rules."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import (
     Activity,
     AlertState,
+    CompletionSummary,
     MetricRow,
     Reading,
     Record,
     RunEvent,
     Severity,
+    Stream,
     Transition,
     Verdict,
 )
@@ -247,3 +249,35 @@ class Monitor:
 
 
 _AT_REST = (AlertState.INACTIVE, AlertState.RESOLVED)
+
+
+class RunState(RunView):
+    """One run and its monitors."""
+
+    def __init__(self, run: str, monitors: tuple[Monitor, ...]) -> None:
+        super().__init__(run)
+        self.watch_by(monitors)
+
+    def watch_by(self, monitors: tuple[Monitor, ...]) -> None:
+        """Replace the monitors that watch this run."""
+        self.monitors = monitors
+        self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
+
+    def readers(self, record: Record) -> tuple[Monitor, ...]:
+        """The monitors that read records of this type and stream."""
+        stream = record.stream if isinstance(record, (MetricRow, CompletionSummary)) else None
+        key = (type(record), stream)
+        found = self._readers.get(key)
+        if found is None:
+            found = self._readers[key] = tuple(
+                monitor
+                for monitor in self.monitors
+                if type(record) in monitor.detector.reads and (stream is None or monitor.detector.stream is stream)
+            )
+        return found
+
+    def begin_attempt(self, attempt: int, step: int) -> None:
+        """A new attempt begins at ``step``: every monitor rewinds."""
+        super().begin_attempt(attempt, step)
+        for monitor in self.monitors:
+            monitor.begin_attempt(step)

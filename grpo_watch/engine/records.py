@@ -13,9 +13,8 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from grpo_watch.engine.groups import GroupSummary as GroupSummary  # noqa: PLC0414  it belongs to these records
-from grpo_watch.engine.known_bug import AdvisoryMet
-from grpo_watch.engine.movement import Movement
+from grpo_watch.engine.record_parts import AdvisoryMet, Movement
+from grpo_watch.engine.record_parts import GroupSummary as GroupSummary  # noqa: PLC0414  it belongs to these records
 
 Scalar: TypeAlias = str | int | float | bool | None
 NOTHING: Mapping[str, float | None] = MappingProxyType({})

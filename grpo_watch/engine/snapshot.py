@@ -13,10 +13,9 @@ from grpo_watch.engine.judgement import NOT_JUDGED, Judgement, judge
 from grpo_watch.engine.judgement import UNJUDGED as UNJUDGED  # noqa: PLC0414  it belongs to the verdicts
 from grpo_watch.engine.judgement import WORST_FIRST as WORST_FIRST  # noqa: PLC0414  it belongs to the verdicts
 from grpo_watch.engine.judgement import RunVerdict as RunVerdict  # noqa: PLC0414  it belongs to the snapshot
-from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.monitor import Monitor, RunState
 from grpo_watch.engine.records import AlertState, Setting, Severity
 from grpo_watch.engine.rule import ENGLISH, filled
-from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.waste import with_waste
 

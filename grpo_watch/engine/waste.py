@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grpo_watch.engine.diagnosis import Finding, Relations, Waste, explains
+from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.recent_rows import duration
 from grpo_watch.engine.records import Severity
-from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.traits import WasteKind
 
 LONG_STEPS = 20

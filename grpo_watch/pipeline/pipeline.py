@@ -9,9 +9,9 @@ from grpo_watch.advisories.judge import AdvisoryLedger, Setup
 from grpo_watch.detectors.shared.batch_plan import predicted_max_steps
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.engine import Engine
+from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Record, RunConfig, Transition
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
 from grpo_watch.pipeline.assembler import Assembler
 

@@ -12,9 +12,9 @@ import pytest
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.groups import GroupSummary
 from grpo_watch.engine.judgement import early_signs
 from grpo_watch.engine.metric_names import LABELLED, METRICS, SETTINGS, labelled
+from grpo_watch.engine.record_parts import GroupSummary
 from grpo_watch.engine.records import (
     CheckpointDigest,
     CheckpointKind,

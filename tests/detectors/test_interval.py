@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.detectors.shared.generations import BatchesPerRow, LoggingInterval
+from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
-from grpo_watch.engine.run_state import RunState
 from tests.support.records import row
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grpo_watch.advisories.judge import AdvisoryLedger
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.known_bug import AdvisoryMet
+from grpo_watch.engine.record_parts import AdvisoryMet
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
 from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot
 from tests.support.detecting import DETECTORS, SHIPPED, Watched

@@ -11,7 +11,7 @@ import pytest
 from grpo_watch.detectors.shared.likely_causes import UPDATES
 from grpo_watch.engine.diagnosis import diagnose
 from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.movement import Movement
+from grpo_watch.engine.record_parts import Movement
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, TensorDigest
 from grpo_watch.engine.traits import likely
 from tests.support.detecting import DETECTORS, SHIPPED, Watched

@@ -10,6 +10,7 @@ import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.judgement import early_signs, judge
+from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import (
     ChannelKind,
     CheckpointKind,
@@ -21,7 +22,6 @@ from grpo_watch.engine.records import (
     TensorDigest,
     Tick,
 )
-from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict, caveats
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.blindness import headline

@@ -7,10 +7,9 @@ from typing import Any
 
 from grpo_watch.engine.detector import QUIET, Detector
 from grpo_watch.engine.diagnosis import diagnose
-from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.monitor import Monitor, RunState
 from grpo_watch.engine.records import AlertState, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.run_state import RunState
 from tests.support.detecting import Watched
 from tests.support.records import Scripted, a_rule, an_alert, row
 

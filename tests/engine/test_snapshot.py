@@ -9,6 +9,7 @@ import pytest
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.engine import Engine
+from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import (
     AlertState,
     EventKind,
@@ -20,7 +21,6 @@ from grpo_watch.engine.records import (
     Severity,
     Tick,
 )
-from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict, caveats, take_snapshot, verdict_of
 from grpo_watch.rules.packs import load_rules
 from tests.support.records import Scripted, a_rule, row

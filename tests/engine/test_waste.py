@@ -6,9 +6,8 @@ import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding, Waste, with_causes
-from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.monitor import Monitor, RunState
 from grpo_watch.engine.records import RunConfig, Setting, Severity
-from grpo_watch.engine.run_state import RunState
 from grpo_watch.engine.waste import wasted, wasted_text, with_waste
 from tests.support.records import a_rule, row
 

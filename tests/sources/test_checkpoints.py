@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors import numpy as library
 
-from grpo_watch.engine.movement import Movement
+from grpo_watch.engine.record_parts import Movement
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, Cursor
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import marker_is_whole

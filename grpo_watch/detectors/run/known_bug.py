@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grpo_watch.engine.detector import Detector, NotApplicable, RunView, no_data
-from grpo_watch.engine.known_bug import AdvisoryMet
+from grpo_watch.engine.record_parts import AdvisoryMet
 from grpo_watch.engine.records import Reading, RunConfig, Severity, Verdict
 
 VERSION_OF = "package:"

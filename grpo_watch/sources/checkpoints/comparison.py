@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.engine.movement import FRACTION, Movement
+from grpo_watch.engine.record_parts import FRACTION, Movement
 from grpo_watch.engine.records import CheckpointKind, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
 from grpo_watch.sources.checkpoints.extents import Extent, opened, read_small

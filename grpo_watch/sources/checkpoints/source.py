@@ -10,7 +10,7 @@ from pathlib import Path
 
 import xxhash
 
-from grpo_watch.engine.movement import Movement
+from grpo_watch.engine.record_parts import Movement
 from grpo_watch.engine.records import CheckpointDigest, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.frameworks.checkpoint_layouts import layout_of
