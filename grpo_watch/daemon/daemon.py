@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_watch.daemon.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.daemon.run_detail import RunDetail
-from grpo_watch.daemon.run_reader import WatchOptions
+from grpo_watch.daemon.run_end import QUIET_ENDED
+from grpo_watch.daemon.run_reader import WatchOptions, newest_write
 from grpo_watch.daemon.run_registry import RunRegistry
 from grpo_watch.daemon.schedule import SECOND, Intervals, Jumps, intervals
 from grpo_watch.daemon.state_writer import StateWriter
@@ -26,7 +28,8 @@ from grpo_watch.sources.discovery.discover import FoundRun
 POLL_SECONDS = 0.2
 """Longest time between a write and its reading, without inotify and with few runs (``intervals``)."""
 STORE_SECONDS = 0.5
-"""Where the turns of many runs take longer (a start), what was sent and read by then is stored between them."""
+"""Where the turns of many runs take longer, what was sent and read by then is stored between them; so long at most are
+runs read that are new (a start above an archive), until those that are known have their turn and all are shown."""
 HOUSEKEEPING_SECONDS = 60.0
 LATE_SECONDS = 10.0
 """An engine that did not begin a turn for this long is ill (``/healthz``)."""
@@ -207,9 +210,13 @@ class Daemon:
             self._registry.pass_by(now)
         jumped = ticks and self._jumps.seen(now, self._timer())
         found = self._registry.order.due(now, changed, watched, every=self._all_due or jumped or now < before)
-        due, more = first_in_line(found), False
-        self._all_due = self._all_due and len(due) < len(found)
-        for watch in due:
+        due, more, until = list[WatchedRun](), False, math.inf
+        for watch in first_in_line(found):
+            if not watch.ready:
+                until = min(until, self._timer() + STORE_SECONDS)
+                if self._timer() >= until:
+                    break
+            due.append(watch)
             more = watch.turn(now, apart.listing) or more
             watch.set_problem(self._rules.problem, now)
             watch.tick(now, least=apart.tick, jumped=jumped)
@@ -218,6 +225,7 @@ class Daemon:
             self._beat = self._timer()
             if self._beat - self._stored_at >= STORE_SECONDS:
                 self._store(now, due, apart.store)
+        self._all_due = self._all_due and len(due) < len(found)
         concerned = self._dispatcher.broadcast(self._registry.order.watches, due, ready=self.ready())
         return concerned, more or len(due) < len(found)
 
@@ -239,7 +247,7 @@ class Daemon:
                 self._dispatcher.take(watch, batch, now)
                 batches.append(batch)
             self._dispatcher.arrive(watch, now)
-        self._dispatcher.turn(now, self._timer(), ready=self._registry.ready)
+        self._dispatcher.turn(now, self._timer(), ready=self._registry.read_since(now - QUIET_ENDED))
         sent = self._dispatcher.changes()
         if batches or sent or not self._state_writer.ok:
             self._state_writer.commit(batches, now, sent)
@@ -300,12 +308,15 @@ class Daemon:
 
 
 def first_in_line(watches: Sequence[WatchedRun]) -> Sequence[WatchedRun]:
-    """Runs due now: all that are ready, plus one urgent unread run, or every unread run if none is urgent.
+    """Runs due now: all that are ready, then an urgent unread run, or if none is urgent all unread, latest write first.
 
-    So a daemon that soon dies again has sent the news of some runs, where it would have begun to read all of them.
+    So a daemon that soon dies again has sent the news of some runs, where it would have begun to read all of them, and
+    a run that grows does not wait for an archive beside it.
     """
-    urgent = next((watch for watch in watches if watch.urgent and not watch.ready), None)
-    return watches if urgent is None else [watch for watch in watches if watch.ready or watch is urgent]
+    unread = [watch for watch in watches if not watch.ready]
+    urgent = [watch for watch in unread if watch.urgent][:1]
+    latest = urgent or sorted(unread, key=lambda watch: newest_write(watch.reader.found), reverse=True)
+    return [*(watch for watch in watches if watch.ready), *latest]
 
 
 def _log_alerts(run: str, transitions: Iterable[Transition]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -92,7 +93,11 @@ class RunRegistry:
     @property
     def ready(self) -> bool:
         """Whether discovery looked and every run it found was read once."""
-        return self._looks > 0 and self._found is None and self.order.ready
+        return self.read_since(-math.inf)
+
+    def read_since(self, moment: float) -> bool:
+        """The same of those runs that were written since then (Unix seconds)."""
+        return self._looks > 0 and self._found is None and self.order.read_since(moment)
 
     def count(self, run: WatchedRun) -> None:
         """Take what its sources counted by now."""

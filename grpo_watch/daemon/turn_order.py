@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from grpo_watch.daemon.run_reader import newest_write
 from grpo_watch.daemon.schedule import Intervals
 from grpo_watch.daemon.watched_run import WatchedRun
 
@@ -79,10 +80,9 @@ class TurnOrder:
         """Its next turn is due now (Unix seconds)."""
         self._timers.set(watch, now)
 
-    @property
-    def ready(self) -> bool:
-        """Whether every run was read once."""
-        return all(watch.ready for watch in self._hurried)
+    def read_since(self, moment: float) -> bool:
+        """Whether every run that was written since then (Unix seconds) was read once."""
+        return all(watch.ready or newest_write(watch.reader.found) < moment for watch in self._hurried)
 
     def due(self, now: float, changed: Collection[Path], watched: Collection[Path], *, every: bool) -> list[WatchedRun]:
         """The runs that need a turn, in order.

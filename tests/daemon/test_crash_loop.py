@@ -13,6 +13,7 @@ from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import rule_set
+from grpo_watch.sources.discovery.discover import FoundRun
 from tests.support.high import RULE, RULES, Run
 from tests.support.live import Live
 
@@ -72,8 +73,9 @@ def test_each_short_life_reports_some_alerts_that_ended(tmp_path: Path, monkeypa
 class Standing:
     """What ``first_in_line`` asks a run."""
 
-    def __init__(self, *, ready: bool, urgent: bool) -> None:
-        self.ready, self.urgent = ready, urgent
+    def __init__(self, *, ready: bool, urgent: bool, written: float = 0.0) -> None:
+        self.ready, self.urgent, self.reader = ready, urgent, self
+        self.found = FoundRun(Path("run"), "run", None, (), written=written)
 
 
 def test_runs_that_are_read_go_on_while_others_wait() -> None:
@@ -85,5 +87,7 @@ def test_runs_that_are_read_go_on_while_others_wait() -> None:
     assert first_in_line([read, other]) == [read, other]  # type: ignore[list-item]
     assert first_in_line([read, other, urgent]) == [read, urgent]  # type: ignore[list-item]
     assert first_in_line([urgent, Standing(ready=False, urgent=True)]) == [urgent]  # type: ignore[list-item]
+    newer = Standing(ready=False, urgent=False, written=1.0)
+    assert first_in_line([other, newer, read]) == [read, newer, other]  # type: ignore[list-item]
     urgent.ready = True
-    assert first_in_line([read, other, urgent]) == [read, other, urgent]  # type: ignore[list-item]
+    assert first_in_line([read, other, urgent]) == [read, urgent, other]  # type: ignore[list-item]
