@@ -41,7 +41,7 @@ TEXTS = {".jsonl", ".log", ".txt", ".out"}
 STEP = re.compile(r"(?:checkpoint-|completions_|global_step_|^)0*(\d+)(?:\.\w+)?$")
 LAST_STEP = re.compile(rb"\b\d+/(\d+) \[")
 """In a progress bar: rows of a console name no step."""
-ROW_STEP = re.compile(r'"(?:step|global_step)": *(\d+)|"global_step/max_steps": *"(\d+)')
+ROW_STEP = re.compile(r'"(?:step|gen_step|global_step)": *\[?"?(\d+)|"global_step/max_steps": *"(\d+)')
 PAUSE = threading.Event()
 RESTING_ROWS = 20
 OK = 200
@@ -122,6 +122,8 @@ def parts_of(run: Path) -> list[Part]:
             named = [_row_step(line) for line in lines]
             if not any(named):  # a console whose rows name no step
                 named = [math.ceil(share * last) for share in shares]
+            elif path.stem == "completions":  # recorded in part, maybe: not spread over the whole run
+                shares = [min(1.0, max(filter(None, named[: at + 1]), default=0) / last) for at in range(len(lines))]
             parts += [Part(*of) for of in zip(shares, repeat(path), lines, named, strict=False)]
         else:
             late = path.name in {"trainer_state.json", "README.md", "model.safetensors"} or "tfevents" in path.name

@@ -26,10 +26,13 @@ def test_a_recorded_run_is_written_in_the_order_of_its_steps(tmp_path: Path) -> 
     log = b"".join(json.dumps({"step": step, "loss": 0.1}).encode() + b"\n" for step in range(1, 5))
     (run / "log.jsonl.gz").write_bytes(gzip.compress(log))
     (run / "checkpoint-2" / "model.bin").write_bytes(b"weights")
+    (run / "completions.jsonl").write_text('{"step": ["1", "1"]}\n{"step": ["2", "2"]}\n')  # not all were kept
     assert [(part.path.name, part.step) for part in parts_of(run)] == [
         ("args.json", None),
+        ("completions.jsonl", 1),
         ("log.jsonl", 1),
         ("model.bin", 2),
+        ("completions.jsonl", 2),
         ("log.jsonl", 2),
         ("log.jsonl", 3),
         ("log.jsonl", 4),
