@@ -284,7 +284,7 @@ class Daemon:
 
     def _take_snapshot(self) -> DaemonSnapshot:
         return DaemonSnapshot(
-            runs=self._registry.overviews(),
+            runs=tuple(self._registry.views.values()),
             records=self._registry.records.copy(),
             errors=self._registry.errors.copy(),
             state_bytes=self._state_bytes,
@@ -296,7 +296,7 @@ class Daemon:
             queues=self._dispatcher.lengths(),
             troubled=frozenset(self._dispatcher.troubled),
             page=self._dispatcher.page,
-            past=self._registry.past_overviews(),
+            past=tuple(self._registry.past_views.values()),
         )
 
     def _problems(self) -> tuple[str, ...]:

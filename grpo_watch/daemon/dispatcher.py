@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from grpo_watch.config.schema import Settings
 from grpo_watch.daemon.watched_run import WatchedRun
@@ -159,9 +158,9 @@ class NotificationDispatcher:
         A run that is not read yet gets them later; ``ready``: there is none. Runs that are not ``due`` are passed over
         if there is no event.
         """
-        for report in [report for outbox in self.outboxes for report in outbox.reports()]:
-            self._undelivered_reports |= {(run, report.sink): report.text for run in report.runs}
-        failing = {outbox.name for outbox in self.outboxes if not outbox.well()}
+        for outbox in self.outboxes:
+            self._undelivered_reports |= {(run, outbox.name): why for run, why in outbox.reports().items()}
+        failing = {outbox.name for outbox in self.outboxes if not outbox.trouble.well}
         concerned = watches if self.outboxes and self._undelivered_reports else due
         for watch in concerned if self.outboxes else ():
             if not watch.ready:
@@ -229,7 +228,7 @@ class NotificationDispatcher:
     def _note_trouble(self) -> None:
         """Log receivers that get nothing, once each; heartbeats and metrics too, whether an alert fires or not."""
         before = self.troubled
-        self.troubled = {outbox.name: why for outbox in self.outboxes if (why := outbox.trouble())}
+        self.troubled = {outbox.name: why for outbox in self.outboxes if (why := outbox.trouble.now)}
         for sink in self.troubled.keys() - before.keys():
             log.error("a receiver gets nothing", extra={"fields": {"sink": sink, "answer": self.troubled[sink]}})
         for sink in before.keys() - self.troubled.keys():
@@ -240,8 +239,18 @@ class NotificationDispatcher:
         return lambda each: any(mute.covers(each.run, each.rule, now) for mute in mutes)
 
     def _context(self, watch: WatchedRun, now: float) -> NotificationContext:
-        chosen = self._settings()
-        return replace(watch.context(now, self.page, chosen.runbook_url), texts=chosen.privacy.messages)
+        chosen, found = self._settings(), watch.reader.found
+        return NotificationContext(
+            watch.snapshot(),
+            watch.recorder.history.recent,
+            now,
+            watch.options.labels,
+            self.page,
+            {rule.name: rule for rule in watch.pipeline.rules},
+            chosen.runbook_url,
+            chosen.privacy.messages,
+            "" if found.remote else str(found.root),
+        )
 
 
 def _log_not_sent(run: str, count: int) -> None:

@@ -68,8 +68,10 @@ class RunRegistry:
         self._runs: dict[str, WatchedRun] = {}
         self.order = TurnOrder()
         """Which of those that are being read need a turn."""
-        self._views: dict[str, RunOverview] = {}
-        self._past_views: dict[str, RunOverview] = {}
+        self.views: dict[str, RunOverview] = {}
+        """The runs that are shown to receivers and on ``/metrics``, in the order of their first sight …"""
+        self.past_views: dict[str, RunOverview] = {}
+        """… and those that ended too long ago for these, and are still shown to people, the newest end first."""
         self._by_identity: dict[str, WatchedRun] = {}
         self._found: Sequence[FoundRun] | None = None
         self._looks = self._busy_look = 0
@@ -119,14 +121,6 @@ class RunRegistry:
         if not self._runs or waiting or self._found is not None or not self.ended:
             self._busy_look = self._looks
         return self._looks >= self._busy_look + QUIET_LOOKS
-
-    def overviews(self) -> tuple[RunOverview, ...]:
-        """The runs that are shown to receivers and on ``/metrics``, in the order of their first sight."""
-        return tuple(self._views.values())
-
-    def past_overviews(self) -> tuple[RunOverview, ...]:
-        """Runs that ended too long ago for these, and are still shown to people, the newest end first."""
-        return tuple(self._past_views.values())
 
     # they come
 
@@ -212,20 +206,20 @@ class RunRegistry:
     def _view(self, run: WatchedRun) -> None:
         overview = None if run.past else run.overview()
         if overview is None:
-            self._views.pop(run.name, None)
-        elif self._views.get(run.name) is not overview:
-            last = self._runs[next(reversed(self._views))].number if self._views else -1
-            new = run.name not in self._views
-            self._views[run.name] = overview
+            self.views.pop(run.name, None)
+        elif self.views.get(run.name) is not overview:
+            last = self._runs[next(reversed(self.views))].number if self.views else -1
+            new = run.name not in self.views
+            self.views[run.name] = overview
             if new and run.number < last:
-                self._views = dict(sorted(self._views.items(), key=lambda one: self._runs[one[0]].number))
+                self.views = dict(sorted(self.views.items(), key=lambda one: self._runs[one[0]].number))
 
     def _view_all(self) -> None:
         """Show all runs, where more may have changed than how those are that had a turn."""
         for run in self:
             self._view(run)
         past = ((run.name, run.overview()) for run in self._newest_past())
-        self._past_views = {name: overview for name, overview in past if overview is not None}
+        self.past_views = {name: overview for name, overview in past if overview is not None}
         self.problems = (*self._unread, *self._absences())
 
     def _absences(self) -> Iterator[str]:

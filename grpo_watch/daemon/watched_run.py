@@ -29,7 +29,6 @@ from grpo_watch.engine.records import (
 )
 from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview
-from grpo_watch.notify.notifications import NotificationContext
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.rule_changes import Key, RuleSet
@@ -338,13 +337,6 @@ class WatchedRun:
         """The run's alerts (of one rule) by rule and key."""
         monitors = (each for each in self.pipeline.state.monitors if rule is None or each.rule.name == rule)
         return {(monitor.rule.name, key): alert for monitor in monitors for key, alert in monitor.alerts.items()}
-
-    def context(self, at: float, page: str, runbook: str) -> NotificationContext:
-        """The context of notifications about this run, see there."""
-        rules = {rule.name: rule for rule in self.pipeline.rules}
-        recent, labels = self.recorder.history.recent, self.options.labels
-        folder = "" if self.reader.found.remote else str(self.reader.found.root)
-        return NotificationContext(self.snapshot(), recent, at, labels, page, rules, runbook, folder=folder)
 
     def finish(self, now: float) -> None:
         """The input has ended: take what sources held back, and steps that only worse channels have."""

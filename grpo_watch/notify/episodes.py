@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from grpo_watch.engine.records import Severity
 from grpo_watch.notify.receiver import OWN_RULE, Route
@@ -117,23 +117,13 @@ MOST_RUNS = 20
 """At most so many runs get the event."""
 
 
-@dataclass(frozen=True, slots=True)
-class TroubleReport:
-    """A receiver gets nothing, for the reason ``text``; ``runs`` are those whose messages waited."""
-
-    sink: str
-    text: str
-    runs: frozenset[str]
-
-
 class ReceiverTrouble:
     """What was reported of one receiver."""
 
-    def __init__(self, sink: str) -> None:
-        self._sink = sink
+    def __init__(self) -> None:
         self._tries = 0
         self._reported = self._arrived = False
-        self._reports: list[TroubleReport] = []
+        self._reports: dict[str, str] = {}
         self.now = ""
         """What is wrong now, whether a run is concerned or not."""
 
@@ -146,10 +136,9 @@ class ReceiverTrouble:
     def begins(self, why: str, runs: Iterable[str]) -> None:
         """A message will not arrive, or none did for a while."""
         self.now = why or "no answer"
-        concerned = frozenset() if self._reported else frozenset(sorted(set(runs))[:MOST_RUNS])
-        if concerned:
-            self._reported = True
-            self._reports.append(TroubleReport(self._sink, self.now, concerned))
+        concerned = [] if self._reported else sorted(set(runs))[:MOST_RUNS]
+        self._reported = self._reported or bool(concerned)
+        self._reports |= dict.fromkeys(concerned, self.now)
 
     def over(self) -> None:
         """A message arrived."""
@@ -161,7 +150,7 @@ class ReceiverTrouble:
         """Whether something arrived since the start, and nothing is wrong since then."""
         return self._arrived and not self.now
 
-    def reports(self) -> list[TroubleReport]:
-        """The reports that are due; handed out once."""
-        reports, self._reports = self._reports, []
+    def reports(self) -> dict[str, str]:
+        """What is wrong, by the runs whose messages waited then; handed out once."""
+        reports, self._reports = self._reports, {}
         return reports

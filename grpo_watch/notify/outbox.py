@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from grpo_watch.notify.episodes import Mute, OpenEpisodes, ReceiverTrouble, TroubleReport
+from grpo_watch.notify.episodes import Mute, OpenEpisodes, ReceiverTrouble
 from grpo_watch.notify.notifications import digest
 from grpo_watch.notify.queue import MOST_IDS, ONE_BY_ONE, MessageQueue, QueueLedger
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, RoutedReceiver
@@ -63,7 +63,7 @@ class Outbox:
         self._ended: set[Episode] = set()
         self._ending: set[Episode] = set()
         self._episodes = OpenEpisodes(self.name, self._route)
-        self._trouble = ReceiverTrouble(self.name)
+        self.trouble = ReceiverTrouble()
         self._next = 1
         self._failures, self._free_at, self._full = 0, 0.0, False
         self.carried = threading.Lock()
@@ -148,20 +148,10 @@ class Outbox:
         with self.moved:
             return self._ledger.counts.copy()
 
-    def reports(self) -> list[TroubleReport]:
-        """The reports on the receiver itself; handed out once."""
+    def reports(self) -> dict[str, str]:
+        """What is wrong with the receiver, by the runs that wait for it; handed out once."""
         with self.moved:
-            return self._trouble.reports()
-
-    def well(self) -> bool:
-        """Whether the receiver took something since the start, and nothing is wrong since then."""
-        with self.moved:
-            return self._trouble.well
-
-    def trouble(self) -> str:
-        """Why the receiver gets nothing now, as far as is known; empty while it does."""
-        with self.moved:
-            return self._trouble.now
+            return self.trouble.reports()
 
     def firing(self) -> list[Notification]:
         """What the receiver got as firing and not as resolved.
@@ -226,7 +216,7 @@ class Outbox:
             else:
                 self._ledger.hold()
                 self._end(message.rows, MessageState.REFUSED, wall)
-                self._trouble.begins(outcome.detail, [message.notification.run, *self._queue.runs])
+                self.trouble.begins(outcome.detail, [message.notification.run, *self._queue.runs])
 
     def refreshed(self, outcome: DeliveryOutcome) -> None:
         """Take the outcome of a refresh."""
@@ -234,7 +224,7 @@ class Outbox:
             arrived = outcome.result is DeliveryResult.DELIVERED
             self._ledger.counts["refreshed" if arrived else "refresh-failed"] += 1
             if not arrived:
-                self._trouble.tried(outcome.detail, [notification.run for notification in self._episodes.firing()])
+                self.trouble.tried(outcome.detail, [notification.run for notification in self._episodes.firing()])
             elif outcome.reached and not len(self):
                 self._well()
 
@@ -265,13 +255,13 @@ class Outbox:
             self._end([row], MessageState.DROPPED, now)
             self._full = True
             concerned = [row.notification.run, *self._queue.runs]
-            self._trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", concerned)
+            self.trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", concerned)
 
     def _well(self) -> None:
         """The receiver took something. Where messages were dropped that is not enough before half of them are gone."""
         self._full = self._full and len(self) > MOST_WAITING // 2
         if not self._full:
-            self._trouble.over()
+            self.trouble.over()
 
     def _wants_digest(self) -> bool:
         flood = self._route.digest and self._queue.count(*ONE_BY_ONE) >= DIGEST_FROM
@@ -315,7 +305,7 @@ class Outbox:
             row.tries += 1
         self._ledger.note(rows)
         self._queue.put_off(rows, due)
-        self._trouble.tried(outcome.detail, [row.notification.run for row in rows] + self._queue.runs)
+        self.trouble.tried(outcome.detail, [row.notification.run for row in rows] + self._queue.runs)
         if rows[0].tries >= min(GIVE_UP_TRIES, outcome.most_tries or GIVE_UP_TRIES):
             self._end(rows, MessageState.EXPIRED, wall)
             self._ledger.hold()
