@@ -78,30 +78,6 @@ class TurnResult(NamedTuple):
     ended: bool = True
 
 
-class RotatedParts:
-    """Remembers the files that a log was read from and that have a number behind the log's name by now.
-
-    Discovery can't know all of them: between the renaming and the first line of the new file there is no log that the
-    numbered file could be a part of, and after a restart only the stored cursor shows it.
-    """
-
-    def __init__(self) -> None:
-        self._seen: set[tuple[str, int]] = set()
-
-    def holds(self, channel: FoundChannel, cursors: Mapping[str, Cursor]) -> bool:
-        """Whether the channel is such a file; ``cursors`` hold by channel name where reading is."""
-        base = base_of(channel.path)
-        if base is None or channel.opens is not None:
-            return False
-        with suppress(OSError):
-            place = (channel.name, channel.path.stat().st_ino)
-            log = channel.name.removesuffix(channel.path.name) + base.name
-            if log in cursors and inode_of(cursors[log].identity) == place[1]:
-                self._seen.add(place)
-            return place in self._seen
-        return False
-
-
 class RunReader:
     """The channels of one run.
 
@@ -128,7 +104,8 @@ class RunReader:
         """The channels that were opened without their tables."""
         self._opened = OpenedRun()
         self.read_at: dict[str, float] = {}
-        self._parts = RotatedParts()
+        self._parts: set[tuple[str, int]] = set()
+        """Channels, with their inodes, that were a log before and have a number behind its name by now."""
         self._futures: list[Future] = []
         self._assembler = Assembler("")
         self._merge: ChannelMerge | None = None
@@ -205,7 +182,7 @@ class RunReader:
         self._assembler = pipeline.assembler
         known = {source.name for source in self._opened.sources}
         fresh = [channel for channel in self.found.channels if channel.name not in known]
-        parts = {channel.name for channel in fresh if self._parts.holds(channel, self._cursors())}
+        parts = {channel.name for channel in fresh if self._is_part(channel)}
         if known and len(parts) == len(fresh):
             pipeline.state.refused = unread_evidence(self.found)
             return ()
@@ -225,6 +202,23 @@ class RunReader:
         self._slow_at = 0.0
         self._note_places()
         return opened.announcements
+
+    def _is_part(self, channel: FoundChannel) -> bool:
+        """Whether a channel is a file that a log was read from and that has a number behind the log's name by now.
+
+        Discovery can't know all of them: between the renaming and the first line of the new file there is no log that
+        the numbered file could be a part of, and after a restart only the stored cursor shows it.
+        """
+        base = base_of(channel.path)
+        if base is None or channel.opens is not None:
+            return False
+        with suppress(OSError):
+            place = (channel.name, channel.path.stat().st_ino)
+            cursor = self._cursors().get(channel.name.removesuffix(channel.path.name) + base.name)
+            if cursor is not None and inode_of(cursor.identity) == place[1]:
+                self._parts.add(place)
+            return place in self._parts
+        return False
 
     def _note_places(self) -> None:
         """A log that is a link grows where nothing rings, but for its target's folder."""
