@@ -11,7 +11,6 @@ from grpo_watch.engine.records import Cursor, Item
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.store import codec
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
-from grpo_watch.store.messages import pack
 from grpo_watch.store.state import Store, StoredBatch, StoreError
 
 RETRY_SECONDS = 10.0
@@ -126,7 +125,7 @@ class StateWriter:
         self._bytes += sum(map(len, (item for batch in batches for item in batch.items)))
         if sent:
             self._unsent.add(sent)
-            self._bytes += sum(len(pack(message.notification)) for message in sent.queued)
+            self._bytes += sum(len(codec.encode(message.notification)) for message in sent.queued)
         if self._bytes > KEPT_BYTES:
             self._waiting.clear()
             self._unsent = DeliveryChanges()

@@ -59,12 +59,8 @@ DECODE_ERRORS = (msgspec.MsgspecError, zlib.error, IndexError, ValueError, TypeE
 
 
 def encode_item(item: Item) -> bytes:
-    """One item as bytes. What MessagePack can't hold (integers beyond 64 bits, lone surrogates) is made holdable."""
-    number = _NUMBERS[type(item)]
-    try:
-        return _ENCODER.encode((number, item))
-    except (OverflowError, UnicodeEncodeError):
-        return _ENCODER.encode((number, storable(item)))
+    """One item as bytes."""
+    return encode((_NUMBERS[type(item)], item))
 
 
 def encode_block(encoded: Sequence[bytes]) -> bytes:
@@ -86,8 +82,8 @@ def split_block(block: bytes) -> list[bytes]:
     return [_ENCODER.encode(pair) for pair in _BLOCK.decode(zlib.decompress(block))]
 
 
-def encode(value: Cursor | Transition | Alert | RunSnapshot) -> bytes:
-    """One value that is not an item as bytes."""
+def encode(value: object) -> bytes:
+    """A value as bytes. What MessagePack can't hold (integers beyond 64 bits, lone surrogates) is made holdable."""
     try:
         return _ENCODER.encode(value)
     except (OverflowError, UnicodeEncodeError):

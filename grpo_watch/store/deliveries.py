@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from grpo_watch.store.messages import FIRING, Episode, Message, MessageState, pack, unpack
+from grpo_watch.store.codec import encode
+from grpo_watch.store.messages import FIRING, Episode, Message, MessageState, unpack
 
 SCHEMA = """
 CREATE TABLE deliveries (
@@ -102,7 +103,7 @@ def write(database: sqlite3.Connection, changes: DeliveryChanges) -> None:
         "INSERT OR IGNORE INTO deliveries (sink, id, number, run, outcome, tries, bundle, together, at, data) "
         "VALUES (?, ?, ?, ?, 'waiting', 0, 0, ?, ?, ?)",
         [
-            (one.sink, one.id, one.number, one.notification.run, one.together, one.at, pack(one.notification))
+            (one.sink, one.id, one.number, one.notification.run, one.together, one.at, encode(one.notification))
             for one in changes.queued
         ],
     )
@@ -120,7 +121,7 @@ def write(database: sqlite3.Connection, changes: DeliveryChanges) -> None:
     put(
         "INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (sink, *episode, opened.state.value, pack(opened.notification))
+            (sink, *episode, opened.state.value, encode(opened.notification))
             for (sink, episode), opened in changes.episodes.items()
             if opened is not None
         ],

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from grpo_watch.engine.records import Scalar
-from grpo_watch.store.codec import DECODE_ERRORS, storable
+from grpo_watch.store.codec import DECODE_ERRORS
 
 FIRING, RESOLVED = "firing", "resolved"
 """Values of ``Notification.status``."""
@@ -138,20 +138,11 @@ class Message:
         return Message(self.sink, self.notification, state, self.number, self.at, tries, bundle)
 
 
-_ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Notification)
 
 
-def pack(notification: Notification) -> bytes:
-    """The notification as bytes; what MessagePack can't hold is made holdable."""
-    try:
-        return _ENCODER.encode(notification)
-    except (OverflowError, UnicodeEncodeError):
-        return _ENCODER.encode(storable(notification))
-
-
 def unpack(data: bytes) -> Notification | None:
-    """The notification that ``pack`` was given; None where the bytes are damaged."""
+    """The notification that ``codec.encode`` was given; None where the bytes are damaged."""
     try:
         return _DECODER.decode(data)
     except DECODE_ERRORS:
