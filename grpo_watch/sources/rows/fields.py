@@ -67,14 +67,6 @@ COUNTED_BEHIND = re.compile(
     r"\s\(((?:global[ _])?(?:step|iter|iteration|update|epoch)[ :=#]{1,3}\d{1,9})\)", re.IGNORECASE
 )
 """``loss=0.1 (step 12)``."""
-POINTED = re.compile(r"(?<=[A-Za-z_])\s?(?:->|=>|\u2192)\s?(?=[-+.\d])")
-"""``loss -> 0.1``."""
-COUNTED_AT = re.compile(
-    r"^([A-Za-z][\w./ -]{0,40}?) (?:@|at) ((?:global[ _])?(?:step|iter|iteration|update)[ :=#]{1,3}\d{1,9})"
-    rf"\s?[:=]\s?(?={NUMBER}$)",
-    re.IGNORECASE,
-)
-"""``kl @ step 12: 0.1``."""
 SIGN_AFTER = re.compile(r"(?<=\w)\s{2,40}([:=])(?=\s|\d)")
 """A sign that stands under those of other lines."""
 BULLET = re.compile(r"^\s{0,20}(?:[-*+\u2022\u25aa\u2013]|\d{1,2}[.)])\s{1,4}(?=[A-Za-z*`\"'])")
@@ -257,7 +249,6 @@ def _plain(text: str) -> str:
         text = ELEMENTS.sub(" ", ELEMENT.sub(r"\1=\2 ", text))
     if "val" in text:
         text = SINGLE.sub(r"\1=", text)
-    text = _pointed(text)
     if "{" in text:
         text = GROUP.sub(_pairs, text).replace("{", " ").replace("}", " ")
     if "[" in text:
@@ -269,12 +260,6 @@ def _plain(text: str) -> str:
     if "  " in text:
         text = SIGNED.sub(r"\1 ", SIGN_AFTER.sub(r"\1 ", text))
     return text.replace('"', "").replace("'", "").replace("`", "").replace("**", "")
-
-
-def _pointed(text: str) -> str:
-    """The text with signs of equality for arrows before a number, and its step first."""
-    shown = ">" in text or "@" in text or "\u2192" in text or " at " in text
-    return COUNTED_AT.sub(r"\2, \1: ", POINTED.sub(": ", text)) if shown else text
 
 
 def _listed(found: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess
 from grpo_watch.frameworks.line_reader import MetricLine
-from grpo_watch.sources.rows.fields import NUMBER, PrintedField, bare_line, counted, fields_of
+from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fields_of
 
 LONGEST = 2_000
 """Characters of a line that may be a row; own loops print some ten fields."""
@@ -37,12 +37,6 @@ EVALUATION = re.compile(
 """What the title above the numbers of an evaluation or of single completions says."""
 EXAMPLE = re.compile(rb"\b(?:examples?|usage|format)\b", re.IGNORECASE)
 """What a line that ends with a colon says above a row that is quoted."""
-POINTED = re.compile(r"[A-Za-z_]\s?(?:->|=>|\u2192)\s?[-+.\d]")
-COUNTED_AT = re.compile(
-    rf" (?:@|at) (?:global[ _])?(?:step|iter|iteration|update)[ :=#]{{1,3}}\d{{1,9}}\s?[:=]\s?(?:{NUMBER})\s{{0,9}}$",
-    re.IGNORECASE,
-)
-"""``kl @ step 12: 0.1``, and above it ``kl -> 0.1``: rows by themselves, or remarks beside rows."""
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
 
 
@@ -151,7 +145,7 @@ class OwnLines:
         self._noisy: list[str] = []
         self._rows = self._offset = 0
         self._near = self._coarse = self._leads = self.sure = self.counted = False
-        self._evaluation = self._example = self._quoted = self._remarks = False
+        self._evaluation = self._example = self._quoted = False
         self._carried: int | None = None
         self._above: list[int | None] = []
         self._before: tuple[int, int] | None = None
@@ -167,7 +161,7 @@ class OwnLines:
             return ""
         parts = (block.values, block.texts, block.step, block.total, block.epoch, block.led, block.single)
         flags = (self.sure, self._near, self._coarse, self._leads)
-        around = (self._evaluation, self._example, self._quoted, self._remarks)
+        around = (self._evaluation, self._example, self._quoted)
         places = (self._rows, self._offset, self._before, self._carried, self._above)
         decimals = (self._decimals.most, self._decimals.in_full)
         return json.dumps(
@@ -177,7 +171,7 @@ class OwnLines:
     def _restore(self, state: list[Any]) -> None:
         flags, places, self._end, self._last, held, block, self._template, self._noisy, decimals = state
         self.sure, self._near, self._coarse, self._leads = flags[:4]
-        self._evaluation, self._example, self._quoted, self._remarks = flags[4:]
+        self._evaluation, self._example, self._quoted, *_ = flags[4:]
         self._rows, self._offset, before, self._carried, self._above = places
         self._before = tuple(before) if before is not None else None
         self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in held]
@@ -197,34 +191,26 @@ class OwnLines:
             self.passed(data)
             return ()
         alone = _Block.of_line(fields)
-        if self._beside(line, fields, row=alone.whole):
+        if self._of_evaluation(line, fields, row=alone.whole):
             return ()
         self._quoted, self._example = self._quoted or self._example, False
         rows = self._alone(alone, fields) if alone.whole else self._collect(fields)
         self._near = bool(fields)
         return rows
 
-    @property
-    def begun(self) -> bool:
-        """Whether a row was seen, be it a log of rows or not."""
-        return self.sure or bool(self._held) or self._block.whole
-
     def passed(self, data: bytes) -> None:
         """A line of something else: the next one is not near the fields before it."""
         self._near = self._evaluation = False
         self._example = data.endswith(b":") and len(data) <= LONGEST and EXAMPLE.search(data) is not None
 
-    def _beside(self, line: str, fields: Sequence[PrintedField], *, row: bool) -> bool:
-        """Whether fields are of an evaluation, or a remark about a step in a log that has rows of another form."""
+    def _of_evaluation(self, line: str, fields: Sequence[PrintedField], *, row: bool) -> bool:
+        """Whether fields stand below the title of an evaluation."""
         counts = [one for one in fields if one.is_step or one.counts]
         if len(counts) == len(fields):
             self._evaluation = EVALUATION.search(bare_line(line)[1]) is not None
         elif counts or row:
             self._evaluation = False
-        remark = COUNTED_AT.search(line) is not None or (not row and POINTED.search(line) is not None)
-        if not self.begun:
-            self._remarks = remark
-        return self._evaluation or (remark and not self._remarks)
+        return self._evaluation
 
     def wants(self, data: bytes) -> bool:
         """Whether a line may hold fields of a row."""
@@ -344,11 +330,6 @@ def may_show(data: bytes) -> bool:
     plain = data.lower()
     named = len(data) <= SHORT or any(word in plain for word in WORDS)
     return named or plain.count(b"token") > plain.count(b"tokens/s")
-
-
-def names_step(data: bytes) -> bool:
-    """Whether a line has a counter of steps among its fields."""
-    return any(one.is_step or one.counts for one in fields_of(data.decode("utf-8", "replace")))
 
 
 def row_of(step: int, values: Mapping[str, float]) -> MetricLine | None:

@@ -14,7 +14,7 @@ from grpo_watch.frameworks.row_numbers import number
 from grpo_watch.sources.console.step_placement import training_bar
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import step_key
-from grpo_watch.sources.rows.own_lines import OwnLines, names_step, row_of
+from grpo_watch.sources.rows.own_lines import OwnLines, row_of
 from grpo_watch.sources.rows.tables import keys_of
 from grpo_watch.sources.rows.tables import row_of as cells_row
 
@@ -184,28 +184,6 @@ class BarRows:
         return (row,) if row is not None else ()
 
 
-CELLS = re.compile(
-    rb"\xe2\x94[\x82\x83]\s*([A-Za-z_](?: ?[\w./@-]){0,60})(?:\s{0,40}(?:\xe2\x94[\x82\x83]|:)|\s{2})"
-    rb"\s{0,40}([-+]?[\w.][\w.+-]{0,30})\s*\xe2\x94[\x82\x83]\s*"
-)
-"""A metric and its number between two rules, as panels of one step show them: ``\u2502 kl \u2502 0.01 \u2502``."""
-PANEL = re.compile(rb"\xe2\x94[\x82\x83]\s*[A-Za-z_][\w./@ -]{0,60}[=:]\s{0,9}[-+\d.]")
-"""A line of pairs between two rules: ``\u2502 kl=0.01 \u2502 loss=0.1 \u2502``."""
-BRANCH = re.compile(rb"\xe2\x94[\x94\x9c](?:\xe2\x94\x80){1,4}\s(?=[A-Za-z])")
-"""A line of a tree below the step: ``\u251c\u2500\u2500 kl: 0.01``."""
-GLYPHS = re.compile(rb"\s{0,90}(?:\xe2\x94[\x82\x83]|(?:\xe2\x96[\x80-\x9f])+)\s{0,90}")
-"""Rules, and the blocks of a bar."""
-OTHER = re.compile(
-    rb"(?<![A-Za-z])(?:eval|val(?:id|(?![a-z]))|test|bench|h[eo]ld.?out|config|gpu|(?:sample|prompt|completion)s?(?![a-z]))",
-    re.IGNORECASE,
-)
-"""What the title of a panel or a tree says that shows no metrics of training."""
-DRAWN = (b"\xe2\x94", b"\xe2\x95")
-"""How lines begin that are drawn with rules."""
-BOTTOM = re.compile(rb"\xe2(?:\x94[\x94-\x9b]|\x95[\x9a-\x9d\xb0\xaf])(?:[\s+]|\xe2[\x94\x95].){0,200}")
-"""The last line of a panel."""
-TITLE = 200
-"""Bytes of a line above a panel or a tree that may be its title."""
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
 """Moves the cursor of a terminal, behind a bar drawn below another one."""
 
@@ -222,11 +200,7 @@ class OwnRows:
         self._lines = OwnLines(str(state.get("own") or ""), names)
         self._columns = PrintedColumns(str(state.get("columns") or ""), names)
         self._bars = BarRows(str(state.get("bars") or ""))
-        self._drawn = OwnLines(str(state.get("drawn") or ""), names)
-        self._above = str(state.get("above") or "").encode()
-        shown = state.get("open")
-        self._open = bool(shown) if shown is not None else None
-        self._asked, self.sure = any(state.get(name) for name in ("own", "columns", "bars", "drawn", "above")), False
+        self._asked, self.sure = any(state.get(name) for name in ("own", "columns", "bars")), False
         self._look()
 
     def state(self) -> dict[str, Scalar]:
@@ -234,43 +208,28 @@ class OwnRows:
         if not self._asked:
             return {}
         kept = {"own": self._lines.state(), "columns": self._columns.state(), "bars": self._bars.state()}
-        kept |= {"drawn": self._drawn.state(), "above": self._above.decode("utf-8", "replace")}
-        opened: dict[str, Scalar] = {} if self._open is None else {"open": self._open}
-        return {name: state for name, state in kept.items() if state} | opened
+        return {name: state for name, state in kept.items() if state}
 
     def _look(self) -> None:
         """``sure``: the rows of the log are those of an own loop."""
-        self.sure = self._lines.sure or self._columns.open or self._bars.sure or self._drawn.sure
+        self.sure = self._lines.sure or self._columns.open or self._bars.sure
         self._asked = self._asked or self.sure
 
     @property
     def counted(self) -> bool:
         """Whether rows were counted, for want of a step in their lines."""
-        return self._lines.counted or self._drawn.counted
+        return self._lines.counted
 
     def wants(self, data: bytes) -> bool:
         """Whether a line may complete or begin a row; the others cost no more than this look."""
         if self._columns.open or b"eward" in data or b"eturn" in data or self._lines.wants(data):
             return True
         self._lines.passed(data)
-        self._titled(data)
         return False
-
-    def _titled(self, data: bytes) -> None:
-        """Keep a line that may be the title of a panel or a tree: each ends the block before it."""
-        if not data.startswith(DRAWN) or names_step(data):
-            self._above, self._open = data[:TITLE], None
-        elif BOTTOM.fullmatch(data) is not None:
-            self._above, self._open = b"", None
-        elif OTHER.search(data, 0, TITLE) is not None:
-            self._above, self._open = b"", False
 
     def line(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that a line completes."""
-        if data[:1].isspace() and (drawn := _drawn(data.lstrip())):
-            return self._block(drawn)
-        self._titled(data)
-        if self._bars.sure or self._drawn.sure:
+        if self._bars.sure:
             return ()
         self._asked = True
         rows = (() if self._lines.sure else self._columns.feed(data)) or self._lines.feed(data)
@@ -279,38 +238,15 @@ class OwnRows:
 
     def table(self, data: bytes) -> Sequence[MetricLine]:
         """The row that a line drawn with rules completes: other text never looks so."""
-        if drawn := _drawn(data):
-            return self._block(drawn)
-        self._titled(data)
-        if self._bars.sure or self._lines.sure or self._drawn.sure:
+        if self._bars.sure or self._lines.sure:
             return ()
         rows = self._columns.feed(data)
         self._look()
         return rows
 
-    def _block(self, data: bytes) -> Sequence[MetricLine]:
-        """The rows that a line of a panel or a tree completes.
-
-        It counts in a block that begins with a step, or has one in the line above it, of a log without other rows.
-        """
-        if self._lines.begun or self._columns.open or self._bars.sure:
-            return ()
-        self._asked = True
-        above, self._above = self._above, b""
-        title = above if above and names_step(above) else b""
-        if above and OTHER.search(above) is not None:
-            self._open = False
-        elif self._open is None and (title or names_step(data)):
-            self._open = OTHER.search(data) is None or bool(title)
-        if not self._open:
-            return ()
-        rows = (*(self._drawn.feed(title) if title else ()), *self._drawn.feed(data))
-        self._look()
-        return rows
-
     def bar(self, data: bytes) -> Sequence[MetricLine]:
         """The row that a bar completes."""
-        if self._lines.sure or self._columns.open or self._drawn.sure:
+        if self._lines.sure or self._columns.open:
             return ()
         self._asked = True
         rows = self._bars.feed(data)
@@ -325,14 +261,4 @@ class OwnRows:
 
     def flush(self) -> Sequence[MetricLine]:
         """The rows that are held back."""
-        lines = self._lines if self._lines.begun else self._drawn
-        return (*lines.flush(), *self._bars.flush())
-
-
-def _drawn(data: bytes) -> bytes:
-    """The text of a line of a panel or a tree, without its rules; empty for any other line."""
-    if (cells := CELLS.fullmatch(data)) is not None:
-        return b"%s: %s" % cells.groups()
-    if (branch := BRANCH.match(data)) is not None:
-        return data[branch.end() :]
-    return GLYPHS.sub(b" | ", data).strip(b" |") if PANEL.match(data) is not None else b""
+        return (*self._lines.flush(), *self._bars.flush())
