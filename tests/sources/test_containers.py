@@ -240,24 +240,6 @@ FORMS: Mapping[str, Files] = {
     "text before the first number": {
         "train.log": by_line(lambda row: f"logged @ {row['step']}: {pairs(rest(row), ' ', ', ')}")
     },
-    "a panel for each step": {
-        "train.log": by_line(
-            lambda row: (
-                f"╭──── Step {row['step']} ────╮\n"
-                + "".join(f"│ {key:<12}  {value:>12} │\n" for key, value in rest(row).items())
-                + "╰───────────╯"
-            )
-        )
-    },
-    "pairs between rules": {
-        "train.log": by_line(
-            lambda row: (
-                f"Iteration {row['step']}/12\n┏━━━━━┳━━━━┓\n"
-                + "".join(f"│ {key} │ {value} │\n" for key, value in rest(row).items())
-                + "└─────┴────┘"
-            )
-        )
-    },
     "keys without quotes": {"train.log": by_line(lambda row: f"{{ {pairs(row, ': ', ', ')} }}")},
     "a dictionary in a dictionary": {
         "train.log": by_line(lambda row: f"INFO { ({'step': row['step'], 'train': rest(row)}) }")
@@ -320,25 +302,9 @@ FORMS: Mapping[str, Files] = {
             lambda row: f"working|\b/\b-\b \b\b\b\b\b\b\b\b\bstep {row['step']}: {pairs(rest(row))}\r"
         )
     },
-    "panels of several pairs": {
-        "train.log": by_line(
-            lambda row: (
-                f"├── Metrics ──┤\n│ Global Step:   {row['step']}/12 │ Progress: ███░░ │   2.4%       │\n├─────────┤\n"
-                f"│loss={row['loss']}    │reward={row['reward']}   │time/actor_training=413.3   │\n"
-                f"│kl={row['kl']}        │grad_norm={row['grad_norm']}       │              │\n╰────╯"
-            )
-        )
-    },
     "a logger's place before the time": {
         "train.log": by_line(lambda row: f"[INFO|trainer.py:1234] 2026-03-02 10:00:00,123 >> {pairs(row, ': ', ', ')}")
     },
-    "arrows": {
-        "train.log": by_line(lambda row: f"step {row['step']} => " + ", ".join(f"{key} -> {row[key]}" for key in KEYS))
-    },
-    "a metric at its step": {
-        "train.log": by_line(lambda row: "\n".join(f"{key} @ step {row['step']}: {row[key]}" for key in KEYS))
-    },
-    "a tree": {"train.log": by_line(lambda row: f"Step {row['step']}{block(row, ': ', '├── ')}")},
     "an answer of Loki": {
         "loki.json": json.dumps(
             {"data": {"result": [{"stream": {}, "values": [[f"{10**18 + row['step']}", str(row)] for row in ROWS]}]}}

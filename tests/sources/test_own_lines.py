@@ -386,39 +386,7 @@ def test_panels_and_trees_of_something_else_are_no_rows(panel: str, tmp_path: Pa
     assert rows_of(tmp_path / "train.log", "".join(panel.format(n=n) for n in range(1, 8))) == []
 
 
-def test_a_panel_of_an_evaluation_between_those_of_training(tmp_path: Path) -> None:
-    text = "".join(
-        f"Step {n}\n╭─ Rewards ─╮\n│ reward │ 0.{n} │\n│ kl │ 0.01 │\n│ loss │ 0.1 │\n╰─╯\n"
-        "╭─ Eval ─╮\n│ reward │ 0.9 │\n│ kl │ 0.5 │\n╰─╯\n"
-        for n in range(1, 8)
-    )
-    rows = rows_of(tmp_path / "train.log", text)
-    assert [(row.step, row.values) for row in rows] == [
-        (n, {"reward": n / 10, "kl": 0.01, "loss": 0.1}) for n in range(1, 8)
-    ]
-
-
 @pytest.mark.parametrize("above", ["Example of output:", "Log format:", "Usage:"])
 def test_a_quoted_row_is_no_run(above: str, tmp_path: Path) -> None:
     quoted = f"{above}\nstep 12: reward=0.5 kl=0.01 loss=0.2 grad_norm=1.0 entropy=0.5\nINFO done\n"
     assert rows_of(tmp_path / "train.log", f"INFO starting server\n{quoted}") == []
-
-
-def test_reading_goes_on_in_the_middle_of_a_panel() -> None:
-    text = (
-        "".join(f"Step {n}\n╭─╮\n│ reward │ 0.{n} │\n│ kl │ 0.01 │\n╰─╯\n" for n in range(1, 8)).encode().splitlines()
-    )
-
-    def rows(reader: OwnRows, lines: list[bytes]) -> list[int | None]:
-        found = []
-        for line in lines:
-            if reader.wants(line):
-                found += reader.table(line) if line[:2] == b"\xe2\x94" else reader.line(line)
-        return [row.step for row in found]
-
-    for cut in range(len(text)):
-        first = OwnRows({})
-        steps = rows(first, text[:cut])
-        second = OwnRows(first.state())
-        steps += rows(second, text[cut:])
-        assert [*steps, *(row.step for row in second.flush())] == [1, 2, 3, 4, 5, 6, 7], cut

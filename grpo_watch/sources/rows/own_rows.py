@@ -184,6 +184,8 @@ class BarRows:
         return (row,) if row is not None else ()
 
 
+DRAWN = b"\xe2\x94"
+"""How the branches of a tree begin, which belong to no row."""
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
 """Moves the cursor of a terminal, behind a bar drawn below another one."""
 
@@ -229,7 +231,7 @@ class OwnRows:
 
     def line(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that a line completes."""
-        if self._bars.sure:
+        if self._bars.sure or data.lstrip().startswith(DRAWN):
             return ()
         self._asked = True
         rows = (() if self._lines.sure else self._columns.feed(data)) or self._lines.feed(data)
