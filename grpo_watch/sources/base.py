@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from grpo_watch.engine.records import Cursor, Item, Scalar
+from grpo_watch.sources.files.reading import TurnBudget
 
 K = TypeVar("K")
 
@@ -32,16 +34,12 @@ Submit: TypeAlias = Callable[..., Future]
 class DeferredWork:
     """Work that is done when its result is asked for."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self._function, self._arguments = function, arguments
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.result = partial(function, *arguments)
 
     def done(self) -> bool:
         """It may be asked for at any time."""
         return True
-
-    def result(self) -> Any:
-        """Do the work."""
-        return self._function(*self._arguments)
 
 
 class Deferred(Generic[K]):
@@ -65,7 +63,7 @@ class Deferred(Generic[K]):
 
     def submit(self, key: K, function: Callable[..., Any], *arguments: Any, first: bool = False) -> None:
         """Start a piece of work; ``first``: its result comes before results of earlier submissions."""
-        future = DeferredWork(function, arguments) if self._submit is None else self._submit(function, *arguments)
+        future = (self._submit or DeferredWork)(function, *arguments)
         (self._queue.appendleft if first else self._queue.append)((key, future))
 
     def take(self, *, wait: bool = False) -> tuple[K, Any] | None:
@@ -210,11 +208,38 @@ class ChannelSource(Source):
         self._path, self._roots, self._group_size = path, tuple(roots), group_size
         self._start, self._examples, self._submit = cursor, examples, submit
         self._known: Mapping[str, Scalar] = cursor.state if cursor is not None else {}
+        self._budget = TurnBudget()
         self._begin(**own)
 
     @abstractmethod
     def _begin(self, *_: Any, **own: Any) -> None:
         """Make what the source holds; everything that all sources are made with is set."""
+
+    @abstractmethod
+    def _new(self, seen: float | None) -> Iterator[Item]:
+        """What is newly readable (see ``poll``)."""
+
+    def _rest(self) -> Iterator[Item]:
+        """What was held back (see ``finish``)."""
+        return iter(())
+
+    def poll(self, seen: float | None) -> Iterator[Item]:
+        """Yield everything new, and count it."""
+        return self._each(self._new(seen))
+
+    def finish(self) -> Iterator[Item]:
+        """Yield what was held back, and count it; the input has ended."""
+        return self._each(self._rest())
+
+    def _each(self, items: Iterator[Item]) -> Iterator[Item]:
+        for item in items:
+            self.stats.records += 1
+            yield item
+
+    @property
+    def unread(self) -> bool:
+        """Whether the last poll ended at its budget: there is more to read at once."""
+        return self._budget.spent
 
     def close(self) -> None:
         """Nothing stays open between two polls."""

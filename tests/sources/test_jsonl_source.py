@@ -517,7 +517,7 @@ def test_a_dump_that_is_too_large_is_named_once_and_not_read_again(
 
     def submit(function: Callable[..., Any], path: Path, *arguments: Any) -> DeferredWork:
         read.append(path.name)
-        return DeferredWork(function, (path, *arguments))
+        return DeferredWork(function, path, *arguments)
 
     monkeypatch.setattr(parquet_module, "MAX_BYTES", 100)
     folder = tmp_path / "completions"

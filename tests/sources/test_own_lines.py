@@ -11,7 +11,6 @@ from grpo_watch.engine.records import RawRow, RunEvent
 from grpo_watch.sources.console.source import ConsoleSource, signs_of
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.own_lines import OwnLines
-from grpo_watch.sources.rows.own_rows import OwnRows
 
 FORMS = (
     "step {n} | reward {r} | kl 0.01",

@@ -104,12 +104,10 @@ class ProbeSource(ChannelSource):
         self._files: dict[str, ProcessFile] = {}
         self._seeds: dict[int, int] = {}
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the steps that all processes have reached."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         yield from self._read(seen, last=False)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the rest: no process is waited for any more."""
+    def _rest(self) -> Iterator[Item]:
         yield from self._read(None, last=True)
 
     def cursor(self) -> Cursor:
@@ -191,7 +189,6 @@ class ProbeSource(ChannelSource):
         tensors = dict(joined.tensors)
         if first.version:
             tensors["weight version"] = Digest("version", (1,), first.version[:200])
-        self.stats.records += 1
         return CheckpointDigest(
             channel=self.name,
             step=first.step,

@@ -116,15 +116,13 @@ class CheckpointSource(ChannelSource):
         """Whether a checkpoint was there at the last poll that is judged once it has stayed as it is for a while."""
         return self._settling
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield a digest per checkpoint that became complete."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         self._settling = False
         planned = self._sweep.plan(self._ready(seen))
         self._settling |= not planned
         yield from self._advance(seen, wait=False)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield what is under way or can be judged now that nothing more is written; count the rest."""
+    def _rest(self) -> Iterator[Item]:
         yield from self._advance(None, wait=True)
         self._ready(None)
         self._no_markers = not any(found.marker for found in self._found.values())
@@ -233,7 +231,6 @@ class CheckpointSource(ChannelSource):
             return
         self._emitted[found.step] = joint
         self._last = found.step, found.path, {name: one.checksum for name, one in weights.tensors.items()}
-        self.stats.records += 1
         if weights.remarks and not self._refusal:
             self._refusal = self.stats.problem = f"{found.path.name}: {weights.remarks[0]}"
         yield CheckpointDigest(

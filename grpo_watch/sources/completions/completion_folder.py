@@ -115,14 +115,12 @@ class CompletionFolder(ChannelSource):
         del step, entry
         return True
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield a summary per new file."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         if self._may_have_changed() or seen is None or self._left:
             self._left = not self._sweep.plan(self._entries())
         yield from self._advance(seen, wait=False)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield what is under way and what could not be parsed before, if it can be now; count the rest."""
+    def _rest(self) -> Iterator[Item]:
         yield from self._advance(None, wait=True)
         self._sweep.plan(self._entries())
         yield from self._advance(None, wait=True)
@@ -242,7 +240,6 @@ class CompletionFolder(ChannelSource):
             return
         stream = self._stream(step, grouping)
         self._digest, self._prompts, self._newest = grouping.digest, grouping.prompts, step
-        self.stats.records += 1
         yield grouping.summary(self.name, step, stream, self.segment, seen)
 
 

@@ -11,11 +11,12 @@ import msgspec
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.sources.base import ChannelSource, Skip
+from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_table import CompletionTable, by_name, read_table, summarised
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group
-from grpo_watch.sources.files.tail import SplitLine, Tail
+from grpo_watch.sources.files.tail import SplitLine
+from grpo_watch.sources.rows.jsonl import TailSource
 
 
 def decode(data: bytes) -> Any:
@@ -55,7 +56,7 @@ class _Held:
         self.rewards.append({name: values[0] for name, values in table.rewards.items()})
 
 
-class CompletionsJsonlSource(ChannelSource):
+class CompletionsJsonlSource(TailSource):
     """Reads the four schemas of ms-swift (see ``completion_table.read_table``).
 
     A table that repeats the one before it (ms-swift does not clear its buffer: the copy at the end of training, steps
@@ -65,36 +66,24 @@ class CompletionsJsonlSource(ChannelSource):
     of its own, it can't be distinguished from training.
     """
 
-    def _begin(self) -> None:
-        self._tail = Tail(self._path, self._roots, self._start, max_line=MAX_LINE, chunk=CHUNK)
+    LONGEST, CHUNK = MAX_LINE, CHUNK
+
+    def _begin(self, **_: Any) -> None:
+        super()._begin()
         self._read_to = self._start or self._tail.cursor(self.name)
         self._last_digest, self._last_step = self._known.get("digest"), row_numbers.whole(self._known.get("step"))
         self._held: _Held | None = None
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield a summary per table that is complete."""
-        yield from self._read(self._tail.read(live=seen is not None), seen)
-
-    def finish(self) -> Iterator[Item]:
-        """Yield what the last line and held single rows give."""
-        yield from self._read(self._tail.finish(), None)
+    def _rest(self) -> Iterator[Item]:
+        yield from super()._rest()
         yield from self._release()
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._tail.unread
 
     def cursor(self) -> Cursor:
         """Where reading would continue: in front of the held rows, if there are any."""
         at = self._held.before if self._held is not None else self._read_to
         return replace(at, state={"digest": self._last_digest, "step": self._last_step})
 
-    def close(self) -> None:
-        """Free the file handle."""
-        self._tail.close()
-
-    def _read(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
+    def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
         for line in lines:
             before, self._read_to = self._read_to, self._tail.cursor(self.name)
             where = f"line at byte {line.start}"
@@ -152,5 +141,4 @@ class CompletionsJsonlSource(ChannelSource):
             return
         stream = Stream.EVAL if may_be_eval and step == self._last_step else Stream.TRAIN
         self._last_digest, self._last_step = grouping.digest, step
-        self.stats.records += 1
         yield grouping.summary(self.name, step, stream, self.segment, seen)

@@ -95,15 +95,13 @@ class CompletionsParquetSource(CompletionFolder):
     pyarrow is an extra: without it nothing is read, ``stats.problem`` says so, and the cursor stays.
     """
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield a summary per new file."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         if self._can_read():
-            yield from super().poll(seen)
+            yield from super()._new(seen)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield what is under way and what could not be parsed before, if it can be now; count the rest."""
+    def _rest(self) -> Iterator[Item]:
         if self._can_read():
-            yield from super().finish()
+            yield from super()._rest()
 
     def _can_read(self) -> bool:
         missing = without_parquet()

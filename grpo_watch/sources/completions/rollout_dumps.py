@@ -228,19 +228,17 @@ class CompletionDumpsSource(CompletionFolder):
         """Whether a file is there that is looked at once more before it is read, or could not be parsed at first."""
         return self._waits or super().settling
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield a summary per file that is whole."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         self._offline = seen is None
         self._find_format()
         if self._format is not None:
-            yield from super().poll(seen)
+            yield from super()._new(seen)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield what is under way or could not be read before; count the rest."""
+    def _rest(self) -> Iterator[Item]:
         self._offline = True
         self._find_format()
         if self._format is not None:
-            yield from super().finish()
+            yield from super()._rest()
         elif not self.stats.problem:
             self.stats.skip(Skip.NOT_A_ROW, f"{self._path.name}: no file begins like a dump of a known framework")
 

@@ -226,11 +226,10 @@ class HtmlTableSource(NotebookSource):
         self._unread = TableParser(text).unread() if not (notebook.tables or notebook.frames) else ""
         return None if self._unread else notebook
 
-    def finish(self) -> Iterator[Item]:
-        """Nothing is held back; report a table that could not be read."""
+    def _rest(self) -> Iterator[Item]:
         if self._unread and not self._given:
             self._skip(self._unread)
-        return super().finish()
+        return super()._rest()
 
 
 def table_source(name: str, path: Path, *place: Any, **own: Any) -> ChannelSource:

@@ -78,9 +78,8 @@ class ConsoleSource(TailSource):
         self._times = 0
         self._adds: Counter[str] = Counter()
 
-    def finish(self) -> Iterator[Item]:
-        """Yield what the last piece and the rows held back give."""
-        yield from super().finish()
+    def _rest(self) -> Iterator[Item]:
+        yield from super()._rest()
         self._queue.extend(self._parser.flush(None))
         yield from self._give()
 
@@ -135,7 +134,6 @@ class ConsoleSource(TailSource):
             self._count()
             self._clean = not self._queue and self._parser.idle
             if not repeated:
-                self.stats.records += 1
                 yield item
         self._clean = self._parser.idle
 

@@ -72,7 +72,7 @@ class Tail:
         self._node, self._left = (0, 0), ("", 0)
         self._packed: Unpacker | None = None
         self._opened: Unpacker | None = None
-        self._turn, self._taken = TurnBudget(), 0
+        self.turn, self._taken = TurnBudget(), 0
         self._begin()
 
     def _begin(self, position: int = 0, passed: bytes = b"") -> None:
@@ -91,13 +91,13 @@ class Tail:
         ``live``: as many as one turn may read, so that no other run waits for this file.
         """
         lines = self._lines()
-        self._turn.begin(self._taken, live=live)
+        self.turn.begin(self._taken, live=live)
         if not live:
             yield from lines
             return
         for number, line in enumerate(lines, 1):
             yield line
-            if not number % LINES_APART and self._turn.ends(self._taken, LINES_APART):
+            if not number % LINES_APART and self.turn.ends(self._taken, LINES_APART):
                 lines.close()
                 return
 
@@ -113,9 +113,9 @@ class Tail:
                 if not self._open():
                     return
             yield from self._drain()
-            while not self._turn.ends(self._taken, 0) and (following := self._following()) is not None:
+            while not self.turn.ends(self._taken, 0) and (following := self._following()) is not None:
                 yield from self._drain()
-                if self._turn.ends(self._taken, 0):
+                if self.turn.ends(self._taken, 0):
                     break
                 rest = self._change(following)
                 if rest is None:
@@ -127,11 +127,6 @@ class Tail:
             self.problem = str(error)
         except OSError as error:
             self._lose(error)
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last ``read`` ended at its budget: there is more to read at once."""
-        return self._turn.spent
 
     def finish(self) -> Iterator[SplitLine]:
         """What is left, the unfinished last line included: the input has ended."""
@@ -323,9 +318,9 @@ class Tail:
         while True:
             yield from self._split.lines()
             offset = self._split.offset
-            data = b"" if self._turn.ends(self._taken, 0) else os.pread(self._file, self._chunk, offset)
+            data = b"" if self.turn.ends(self._taken, 0) else os.pread(self._file, self._chunk, offset)
             if not data:
-                filled = 0 if self.unread or self._packed is None else self._packed.fill()
+                filled = 0 if self.turn.spent or self._packed is None else self._packed.fill()
                 self._taken += filled
                 if filled:
                     continue

@@ -66,8 +66,7 @@ class RewrittenSource(ChannelSource, ABC):
     def items(self, text: str, seen: float | None) -> Sequence[Item] | None:
         """All that the file holds; None where it can't be read (it may be half written)."""
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield what the file has more than before."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         text = self._text()
         items = self.items(text, seen) if text is not None else None
         if items is None:
@@ -79,11 +78,9 @@ class RewrittenSource(ChannelSource, ABC):
         self._first = first
         for item in items[self._given : last]:
             self._given, self._ended = self._given + 1, 0
-            self.stats.records += 1
             yield item
         for item in items[last + (self._ended or 0) :]:
             self._ended = (self._ended or 0) + 1
-            self.stats.records += 1
             yield item
 
     def cursor(self) -> Cursor:

@@ -34,29 +34,23 @@ _decode = msgspec.json.Decoder().decode
 class TailSource(ChannelSource, ABC):
     """Reads a text file that grows; a subclass says what its lines give."""
 
-    LONGEST = 8 << 20
-    """Bytes of a line."""
+    LONGEST, CHUNK = 8 << 20, 1 << 20
+    """Bytes of a line, and bytes read at once."""
 
     def _begin(self, *, bars: bool = False, **_: Any) -> None:
-        self._tail = Tail(self._path, self._roots, self._start, bars=bars, max_line=self.LONGEST)
-        self._generation = 0
+        how: dict[str, Any] = {"bars": bars, "max_line": self.LONGEST, "chunk": self.CHUNK}
+        self._tail = Tail(self._path, self._roots, self._start, **how)
+        self._budget, self._generation = self._tail.turn, 0
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the items of all lines that were completed."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         yield from self._items(self._tail.read(live=seen is not None), seen)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the items of a last line that has no end, and what was held back."""
+    def _rest(self) -> Iterator[Item]:
         yield from self._items(self._tail.finish(), None)
 
     @abstractmethod
     def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
         """The items of the lines."""
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._tail.unread
 
     @property
     def held(self) -> int:
@@ -93,7 +87,6 @@ class LineSource(TailSource, ABC):
             self._line += 1
             item = self._item(line, seen)
             if item is not None:
-                self.stats.records += 1
                 yield item
         self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
@@ -227,11 +220,10 @@ class JsonlPiecesSource(TailSource):
         self._feed = StepFeed(self.name, ChannelKind.JSONL, self.segment, self._start)
         self.step_column = ""
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the newest step as far as it came."""
-        yield from super().finish()
+    def _rest(self) -> Iterator[Item]:
+        yield from super()._rest()
         self._feed.flush(self._feed.read_to)
-        yield from self._give()
+        yield from self._feed.give()
 
     def cursor(self) -> Cursor:
         """Where reading would continue: before the first line of the step that is not complete."""
@@ -246,7 +238,7 @@ class JsonlPiecesSource(TailSource):
                 self._feed.restart(line.start)
             self._take(line, seen)
             self._feed.read_to = line.end
-            yield from self._give()
+            yield from self._feed.give()
         self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
     def _take(self, line: SplitLine, seen: float | None) -> None:
@@ -271,11 +263,6 @@ class JsonlPiecesSource(TailSource):
         self._feed.add(line.start, step, values, time, seen)
         if self._feed.late > before:
             self.stats.skip(Skip.DUPLICATE, f"byte {line.start}: step {step} was complete already")
-
-    def _give(self) -> Iterator[Item]:
-        for item in self._feed.give():
-            self.stats.records += 1
-            yield item
 
 
 FEWEST = 4

@@ -133,13 +133,11 @@ class PiecesSource(ChannelSource):
         self._given = self._start.position if self._start is not None else -1
         self._read: dict[Path, tuple[Stamp, Rows]] = {}
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the rows of steps that are complete."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         self._look()
         yield from self._rows(seen, whole=False)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the newest step too."""
+    def _rest(self) -> Iterator[Item]:
         yield from self._rows(None, whole=True)
 
     def cursor(self) -> Cursor:
@@ -178,6 +176,5 @@ class PiecesSource(ChannelSource):
             step, values = row_numbers.place(row).step, row_numbers.numbers(row)
             if step is not None and step > self._given and values:
                 self._given = step
-                self.stats.records += 1
                 stream = row_numbers.stream(values)
                 yield RawRow(self.name, ChannelKind.TRAINER_STATE, step, values, stream, self.segment, seen=seen)

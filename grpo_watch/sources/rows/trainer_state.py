@@ -16,7 +16,7 @@ from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConf
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import ChannelSource, Skip
-from grpo_watch.sources.files.reading import TurnBudget, open_regular
+from grpo_watch.sources.files.reading import open_regular
 
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 NAME = "trainer_state.json"
@@ -148,13 +148,11 @@ class TrainerStateSource(ChannelSource):
         self._settings = str(self._known.get("settings") or "")
         self._read: dict[str, Stamp] = {}
         self._refused = set[str]()
-        self._budget = TurnBudget()
         self._going: Generator[Item | None, None, None] | None = None
         self._taken = 0
         self._seen: float | None = None
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield the rows of files that are new or were rewritten."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         self._seen = seen
         if self._going is None:
             for name in self._refused:
@@ -173,19 +171,13 @@ class TrainerStateSource(ChannelSource):
                     return
             self._going = None
 
-    def finish(self) -> Iterator[Item]:
-        """Yield what a turn's budget left."""
-        yield from self.poll(None) if self._going is not None else ()
+    def _rest(self) -> Iterator[Item]:
+        yield from self._new(None) if self._going is not None else ()
 
     def cursor(self) -> Cursor:
         """The last steps that were given."""
         state: dict[str, Scalar] = {"train": self._train, "eval": self._eval, "settings": self._settings}
         return Cursor(self.name, "", self._train, state)
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._budget.spent
 
     def close(self) -> None:
         """Free the handle of the file that is being read."""
@@ -265,7 +257,6 @@ class TrainerStateSource(ChannelSource):
             self._settings = given
             origin = path.relative_to(self._path).as_posix() if path.is_relative_to(self._path) else path.name
             settings = {setting: Setting(value, origin or path.name) for setting, value in known.items()}
-            self.stats.records += 1
             yield RunConfig(None, None, settings, self.name, self.segment, precedence=2)
 
     def _row(self, entry: object, total: int | None) -> RawRow | None:
@@ -282,6 +273,5 @@ class TrainerStateSource(ChannelSource):
             self._train = step
         else:
             self._eval = step
-        self.stats.records += 1
         kind = ChannelKind.TRAINER_STATE
         return RawRow(self.name, kind, step, values, stream, self.segment, total, seen=self._seen)

@@ -197,8 +197,7 @@ class RunConfigSource(ChannelSource):
         self._given = {key: str(value) for key, value in self._known.items()}
         self._states: dict[str, tuple[int, int, int]] = {}
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield a record for each file that is new or has other settings than before."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         del seen
         self.stats.problem = ""
         for kind, path in self._files():
@@ -215,12 +214,7 @@ class RunConfigSource(ChannelSource):
             fingerprint = xxhash.xxh3_64_hexdigest(repr(config).encode()) if config is not None else ""
             if config is not None and self._given.get(role) != fingerprint:
                 self._given[role] = fingerprint
-                self.stats.records += 1
                 yield config
-
-    def finish(self) -> Iterator[Item]:
-        """Nothing is held back."""
-        return iter(())
 
     def cursor(self) -> Cursor:
         """What was given last, by file."""

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RunConfig, Scalar
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.files.reading import BUDGET, TurnBudget, open_regular
+from grpo_watch.sources.files.reading import BUDGET, open_regular
 from grpo_watch.sources.trackers.tracker_source import TrackerFile
 
 MAGIC = b"SQLite format 3\0"
@@ -132,7 +132,6 @@ class DatabaseSource(TrackerFile):
         """
 
     def _open(self) -> None:
-        self._budget = TurnBudget()
         self._config, self._end = str(self._known.get("config") or ""), str(self._known.get("end") or "")
 
     def _state(self, position: int) -> dict[str, Scalar]:
@@ -140,8 +139,7 @@ class DatabaseSource(TrackerFile):
         del position
         return {"config": self._config, "end": self._end}
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield what was logged since."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         self._budget.begin(0, live=seen is not None)
         yield from self._give()
         try:
@@ -153,7 +151,6 @@ class DatabaseSource(TrackerFile):
                 return
             if over is not None and over[0].value != self._end:
                 yield from self._flush(seen)
-                self.stats.records += 1
                 self._end = over[0].value
                 yield self._event(*over, step=self._feed.last, seen=seen)
             self._end = self._end if over is not None else ""
@@ -180,27 +177,20 @@ class DatabaseSource(TrackerFile):
                 if self._budget.ends(size):
                     return
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the newest step."""
-        yield from self.poll(None)
-        yield from super().finish()
+    def _rest(self) -> Iterator[Item]:
+        yield from self._new(None)
+        yield from super()._rest()
 
     def cursor(self) -> Cursor:
         """The first row of the step held back."""
         position, known = self._position()
         return Cursor(self.name, "", position, {**known, **self._state(position)})
 
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._budget.spent
-
     def _configure(self) -> Iterator[Item]:
         config = self._settings()
         shown = repr(config)
         if config is not None and shown != self._config:
             self._config = shown
-            self.stats.records += 1
             yield config
 
     def _query(self, sql: str, *values: object) -> list[Row]:

@@ -86,7 +86,6 @@ class SwanlabSource(BlockLog):
         del seen
         self._looked = False
         if self._written and (config := self._new_settings()) is not None:
-            self.stats.records += 1
             yield config
 
     def _state(self) -> dict[str, Scalar]:

@@ -154,9 +154,8 @@ class TfeventsSource(FramedLog):
         self._ending = NOT_YET if ending is None else ending
         self._last = NOT_YET
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the newest step."""
-        yield from super().finish()
+    def _rest(self) -> Iterator[Item]:
+        yield from super()._rest()
         if self._ending != NOT_YET and self._last == NOT_YET:
             self._end(self._ending, self._feed.read_to, None)
         yield from self._give()

@@ -14,7 +14,6 @@ from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.completions.completion_table import LoggedTables
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
-from grpo_watch.sources.files.reading import TurnBudget
 from grpo_watch.sources.rows.step_assembly import StepFeed, step_of
 from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.framing import Read
@@ -38,8 +37,7 @@ class TrackerSource(ChannelSource):
         self._tables = LoggedTables(self.name, self._group_size, self.segment, self._known, examples=self._examples)
         self._begin_steps(self._known)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the newest step."""
+    def _rest(self) -> Iterator[Item]:
         yield from self._flush(None)
 
     def _flush(self, seen: float | None) -> Iterator[Item]:
@@ -58,7 +56,6 @@ class TrackerSource(ChannelSource):
 
     def _give(self) -> Iterator[Item]:
         for item in self._feed.give():
-            self.stats.records += 1
             if isinstance(item, CompletionSummary):
                 self._tables.given()
             yield item
@@ -166,7 +163,7 @@ class FramedLog(TrackerFile):
         return ""
 
     def _open(self) -> None:
-        self._file, self._budget = GrowingFile(self._path, self._roots, self._start), TurnBudget()
+        self._file = GrowingFile(self._path, self._roots, self._start)
 
     def _state(self) -> dict[str, Scalar]:
         """What must be remembered across a restart."""
@@ -179,23 +176,16 @@ class FramedLog(TrackerFile):
     def _start_over(self) -> None:
         """The file is another one."""
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield what the log's new records give."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         yield from self._read(seen, ended=False)
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the newest step."""
+    def _rest(self) -> Iterator[Item]:
         yield from self._read(None, ended=True)
-        yield from super().finish()
+        yield from super()._rest()
 
     def cursor(self) -> Cursor:
         """The first record of the step held back."""
         return self._file.cursor(self.name, *self._position(**self._state()))
-
-    @property
-    def unread(self) -> bool:
-        """Whether the last poll ended at its budget."""
-        return self._budget.spent
 
     @property
     def held(self) -> int:

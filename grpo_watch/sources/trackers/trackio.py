@@ -81,9 +81,8 @@ class TrackioSource(DatabaseSource):
         self._ended = NOT_YET if ended is None else ended
         self._traced, self._unloaded = row_numbers.whole(self._known.get("traced")) or 0, ","
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield what was logged since; traces of rollouts as groups of completions."""
-        yield from super().poll(seen)
+    def _new(self, seen: float | None) -> Iterator[Item]:
+        yield from super()._new(seen)
         more = self._read_tables and not self.stats.problem
         while more:
             try:
@@ -100,7 +99,6 @@ class TrackioSource(DatabaseSource):
                 self._pass_over(members[0][1], sum(None in trace for trace in members))
                 self._traced = members[-1][0] + 1
                 if grouping is not None:
-                    self.stats.records += 1
                     yield grouping.summary(self.name, members[0][1], Stream.TRAIN, self.segment, seen)
             more = cut and seen is None  # live, the rest comes at the next poll
 

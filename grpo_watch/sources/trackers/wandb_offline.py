@@ -170,9 +170,8 @@ class WandbOfflineSource(BlockLog):
         self._config: dict[str, Any] = {}
         self._configured: RunConfig | None = None
 
-    def finish(self) -> Iterator[Item]:
-        """Yield the newest step; tables that never came are counted."""
-        yield from super().finish()
+    def _rest(self) -> Iterator[Item]:
+        yield from super()._rest()
         for path in self._waiting:
             self.stats.skip(Skip.UNREADABLE, f"{path}: no such table, or not whole")
         self._waiting = {}
@@ -244,7 +243,6 @@ class WandbOfflineSource(BlockLog):
         del self._waiting[path]
         item = self._table(path, seen)
         if item is not None:
-            self.stats.records += 1
             self._tables.given()
             yield item
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import EventKind, RunEvent
-from grpo_watch.sources.trackers.wandb_api.feed import BURST, LONGEST_PAUSE, RequestBackoff, RequestBudget
+from grpo_watch.sources.base import KeptTexts
+from grpo_watch.sources.trackers.wandb_api.feed import BURST, LONGEST_PAUSE, Feed, RequestBudget
 from grpo_watch.sources.trackers.wandb_api.hub import Hub
 from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import (
@@ -71,13 +72,11 @@ def test_no_stretch_of_time_sees_more_than_the_budget(
 
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_pauses_grow_to_a_limit_and_differ(seed: int, failures: int) -> None:
-    backoff = RequestBackoff(random.Random(seed))
-    pauses = [backoff.pause() for _ in range(failures)]
-    for number, pause in enumerate(pauses):
+    feed = Feed(RemotePlace("ada", "grpo", "r1"), 0, random.Random(seed), examples=KeptTexts.NOTHING, due=0.0)
+    for number in range(failures):
+        feed.failed(RemoteError(ServerTrouble.FAILED), 100.0)
         full = min(LONGEST_PAUSE, 5.0 * 2**number)
-        assert full / 2 <= pause <= full
-    backoff.reset()
-    assert backoff.pause() <= 5.0
+        assert full / 2 <= feed.due - 100.0 <= full
 
 
 def test_a_failing_run_is_reported_at_the_third_time_and_others_go_on() -> None:

@@ -67,25 +67,6 @@ class RequestBudget:
         self._at = now
 
 
-class RequestBackoff:
-    """Pauses that double, each cut by a random share so that many watchers don't return at the same moment."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        self.failures = 0
-
-    def pause(self, *, lasting: bool = False) -> float:
-        """The pause after one more failure, in seconds: between half and all of the doubled one."""
-        first = LASTING_PAUSE if lasting else FIRST_PAUSE
-        full = min(LONGEST_PAUSE, first * 2.0 ** min(self.failures, 10))
-        self.failures += 1
-        return full * self._chance.uniform(0.5, 1.0)
-
-    def reset(self) -> None:
-        """The server answered."""
-        self.failures = 0
-
-
 EVERY = 15.0
 """Seconds between two looks for rows: wandb uploads every 15 s."""
 DETAILS_EVERY = 60.0
@@ -128,18 +109,23 @@ class Polled(ABC):
 
     def __init__(self, place: RemotePlace, chance: random.Random, due: float) -> None:
         self.place, self.due, self.problem = place, due, ""
-        self._backoff = RequestBackoff(chance)
+        self._chance, self._failures = chance, 0
 
     @abstractmethod
     def ask(self, client: ClientProcess, now: float) -> int:
         """Ask the question that is due; the number of requests it took. Raises ``RemoteError``."""
 
     def failed(self, error: RemoteError, now: float) -> bool:
-        """A question failed: pause; whether it is reported now, as it lasts and was not reported before."""
+        """A question failed: pause; whether it is reported now, as it lasts and was not reported before.
+
+        Pauses double, each cut by a random share so that many watchers don't return at the same moment.
+        """
         lasting = error.trouble in LASTING
-        self.due = now + self._backoff.pause(lasting=lasting)
+        full = min(LONGEST_PAUSE, (LASTING_PAUSE if lasting else FIRST_PAUSE) * 2.0 ** min(self._failures, 10))
+        self.due = now + full * self._chance.uniform(0.5, 1.0)
+        self._failures += 1
         text = f"{self.place}: {error}"
-        if text == self.problem or not (lasting or self._backoff.failures >= REPORTED_AFTER):
+        if text == self.problem or not (lasting or self._failures >= REPORTED_AFTER):
             return False
         self.problem = text
         self._report(error.trouble)
@@ -150,7 +136,7 @@ class Polled(ABC):
         del trouble
 
     def _answered(self) -> None:
-        self._backoff.reset()
+        self._failures = 0
         if self.problem:
             self.problem = ""
             self._report(None)
@@ -294,7 +280,7 @@ class Feed(Polled):
 
     def _lost(self, error: RemoteError) -> bool:
         """Whether a table is given up: it is too large, or took too long again and again."""
-        late = error.trouble is ServerTrouble.TIMEOUT and self._backoff.failures >= REPORTED_AFTER
+        late = error.trouble is ServerTrouble.TIMEOUT and self._failures >= REPORTED_AFTER
         return late or error.trouble is ServerTrouble.TOO_MUCH
 
     def _size(self) -> int | None:

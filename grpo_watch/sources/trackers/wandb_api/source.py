@@ -51,8 +51,7 @@ class WandbApiSource(TrackerSource):
         self._unique_reported = False
         self._remote: Feed = hub.follow(place, self._feed.read_to, examples=self._examples)
 
-    def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield what the hub has read."""
+    def _new(self, seen: float | None) -> Iterator[Item]:
         self._remote.group_size = self._group_size()
         if self._pause is not None:
             self._hub.until(lambda: not self._remote.behind, self._pause)
@@ -105,7 +104,6 @@ class WandbApiSource(TrackerSource):
             fingerprint = xxhash.xxh3_64_hexdigest(repr(config).encode())
             if fingerprint != self._config:
                 self._config = fingerprint
-                self.stats.records += 1
                 yield config
         if details.one_per_prompt and not self._unique_reported:
             self._unique_reported = True
