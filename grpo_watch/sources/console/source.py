@@ -7,7 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, dropwhile, islice
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
-from grpo_watch.sources.console.step_placement import lengths_at_end, percent_of_bar
+from grpo_watch.sources.console.step_placement import lengths_at_end
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.fields import PrintedField, fields_of
@@ -162,8 +162,6 @@ def _end(path: Path, roots: Sequence[Path]) -> bytes:
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
 SCORES = re.compile(rb"reward|return|score|correct|accura|success|solved", re.IGNORECASE)
-TRIED, TRIED_LINES = 3, 200
-"""Names of scores that are tried, the most frequent first, and lines with which each is."""
 ENOUGH = 20
 """Rows of a text after which no more of it is read to recognise it; a framework names itself in the first."""
 
@@ -200,26 +198,15 @@ def signs_of(text: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> 
 
 
 def lone_score(text: bytes) -> str:
-    """The name of a score that stands alone on lines of a log whose rows show, if it is the reward; empty: none.
+    """The score that stands alone on most lines of a log whose rows show once it is the reward; empty: there is none.
 
-    Nothing tells it from what an evaluation prints, so it is for people to say. An evaluation may name hundreds of
-    tasks: few names are tried, each on its own lines and those that may count, and one on the whole text.
+    Nothing tells it from what an evaluation prints, so it is for people to say.
     """
-    if SCORES.search(text) is None:
-        return ""
-    lines = [(line, _alone(line)) for line in text.splitlines() if may_show(line) or percent_of_bar(line) >= 0]
-    shown: dict[str, list[str]] = {}
-    for _, found in lines:
-        if found is not None:
-            shown.setdefault(found.name, []).append(found.text)
-    changing = (name for name, numbers in shown.items() if len(set(numbers)) > 1)
-    for name in sorted(changing, key=lambda each: -len(shown[each]))[:TRIED]:
-        own = [(line, found) for line, found in lines if found is None or found.name == name]
-        short = islice(dropwhile(lambda each: each[1] is None, own), TRIED_LINES)
-        columns = {"reward_mean": name}
-        if len(signs_of(b"\n".join(line for line, _ in short), columns).rows) > 1:
-            return name if len(signs_of(text, columns).rows) > 1 else ""
-    return ""
+    alone = [found for line in text.splitlines() if (found := _alone(line)) is not None]
+    values = Counter(name for name, _ in {(one.name, one.text) for one in alone})
+    changing = Counter(one.name for one in alone if values[one.name] > 1)
+    name = next((name for name, _ in changing.most_common(1)), "")
+    return name if name and len(signs_of(text, {"reward_mean": name}).rows) > 1 else ""
 
 
 def _alone(line: bytes) -> PrintedField | None:
