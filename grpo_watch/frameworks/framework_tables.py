@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from grpo_watch import frameworks as package
-from grpo_watch.frameworks.framework import Framework, KeyRule
+from grpo_watch.frameworks.framework import CheckpointLayout, Framework, KeyRule
 from grpo_watch.shipped_yaml import shipped_yaml
 
 
@@ -139,3 +139,44 @@ def _flat_rule(rule: KeyRule) -> KeyRule:
         return rule
     others = {name: getattr(rule, name) for name in ("convert", "beside", "unless")}
     return msgspec.structs.replace(rule, **flat, **{name: key and flat_name(key) for name, key in others.items()})
+
+
+STATE = "trainer_state.json"
+"""transformers 4.51 to 5.23 write it last; it is read to its end before it counts."""
+
+LIBRARIES = (
+    CheckpointLayout(folder=re.compile(r"checkpoint-(\d{1,12})"), markers=(STATE,), configured=STATE),  # transformers
+    CheckpointLayout(folder=re.compile(r"global_step(\d{1,12})"), trackers=("latest",)),  # DeepSpeed
+    CheckpointLayout(folder=re.compile(r"iter_(\d{7})"), trackers=("latest_checkpointed_iteration.txt",)),  # Megatron
+)
+"""What libraries write for any framework."""
+LISTS = ("within", "markers", "trackers")
+
+
+@cache
+def layouts() -> tuple[CheckpointLayout, ...]:
+    """Every layout, one per form of a folder's name."""
+    by_name: dict[str, list[CheckpointLayout]] = {}
+    for layout in (*LIBRARIES, *(layout for table in frameworks().values() for layout in table.checkpoints)):
+        by_name.setdefault(layout.folder.pattern, []).append(layout)
+    return tuple(_joined(same) for same in by_name.values())
+
+
+def layout_of(name: str) -> tuple[CheckpointLayout, int] | None:
+    """The layout in which a checkpoint has this name, and its step."""
+    for layout in layouts():
+        if match := layout.folder.fullmatch(name):
+            return layout, int(match[1])
+    return None
+
+
+def _joined(same: Sequence[CheckpointLayout]) -> CheckpointLayout:
+    lists = {name: tuple(dict.fromkeys(each for one in same for each in getattr(one, name))) for name in LISTS}
+    return CheckpointLayout(
+        folder=same[0].folder,
+        holds=frozenset().union(*(one.holds for one in same)),
+        not_below=frozenset().union(*(one.not_below for one in same)),
+        unfinished=next(filter(None, (one.unfinished for one in same)), None),
+        configured=next(filter(None, (one.configured for one in same)), ""),
+        **lists,
+    )

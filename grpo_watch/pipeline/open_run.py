@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, RunConfig, Scalar
 from grpo_watch.engine.snapshot import ROWS
 from grpo_watch.extras import without_parquet
-from grpo_watch.frameworks.checkpoint_layouts import layout_of
+from grpo_watch.frameworks.framework_tables import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.base import KeptTexts, Source, SourceStats, Submit
-from grpo_watch.sources.completions.completion_table import ConsoleTables
+from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.several_runs import run_name
 from grpo_watch.sources.discovery.walk import LEADS_OUT
@@ -241,7 +241,7 @@ def _reader_of(
     if channel.what in MAPPED:
         own = {"columns": columns}
     if channel.what is ChannelContent.CONSOLE:
-        own["tables"] = partial(ConsoleTables, examples=examples) if tables else None
+        own["tables"] = partial(PrintedTables, examples=examples) if tables else None
     elif channel.what is ChannelContent.CHECKPOINTS and care is not None:
         own = {"limits": care}
     elif (tracker := reader(channel.what.value)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpo_watch.engine.records import Stream
+from grpo_watch.sources.base import KeptTexts, SourceStats
 from grpo_watch.sources.completions.completion_table import PrintedTables
 
 PANEL = """\
@@ -21,8 +22,8 @@ PANEL = """\
 
 
 def test_rows_of_one_prompt_are_a_group() -> None:
-    tables, opening, *lines = PrintedTables(), *PANEL.encode().splitlines()
+    tables, opening, *lines = PrintedTables("log", 0, {}, examples=KeptTexts.EXCERPT), *PANEL.encode().splitlines()
     assert tables.begins(opening)
-    (found,) = [made for line in lines if (made := tables.feed(line)) is not None]
-    summary = found.summary("log", 3, Stream.TRAIN, 0, None)
-    assert (found.step, summary.by_prompt, [group.size for group in summary.groups]) == (3, True, [2])
+    (found,) = [made for line in lines if (made := tables.feed(line, SourceStats(), None)) is not None]
+    assert (found.step, found.stream, found.by_prompt) == (3, Stream.TRAIN, True)
+    assert [group.size for group in found.groups] == [2]

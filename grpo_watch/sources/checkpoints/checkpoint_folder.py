@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grpo_watch.errors import SourceError
-from grpo_watch.frameworks.checkpoint_layouts import STATE, layout_of, layouts
 from grpo_watch.frameworks.framework import CheckpointLayout
-from grpo_watch.sources.checkpoints.extents import opened
+from grpo_watch.frameworks.framework_tables import STATE, layout_of, layouts
 from grpo_watch.sources.checkpoints.tensor_layout import LARGEST_POINTER, pointer
 from grpo_watch.sources.checkpoints.weight_files import choose, names_in
-from grpo_watch.sources.files.reading import inside
+from grpo_watch.sources.files.reading import inside, opened
 
 SENTINEL = "checkpoint-is-incomplete.txt"
 """Of transformers ≥ 5.0, while a save that was interrupted is under way."""

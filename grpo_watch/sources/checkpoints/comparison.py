@@ -13,11 +13,11 @@ from typing import Any
 from grpo_watch.engine.record_parts import FRACTION, Movement
 from grpo_watch.engine.records import CheckpointKind, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
-from grpo_watch.sources.checkpoints.extents import Extent, opened, read_small
+from grpo_watch.sources.checkpoints.extents import Extent
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout
 from grpo_watch.sources.checkpoints.weight_files import WHOLE, WeightFile, choose, names_in
 from grpo_watch.sources.checkpoints.weights import CheckpointWeights, ReadLimits, digest_checkpoint, files_of_index
-from grpo_watch.sources.files.reading import inside
+from grpo_watch.sources.files.reading import inside, opened, read_small
 
 NAMES: Mapping[str, str] = {"adapter_config.json": "base_model_name_or_path", "config.json": "_name_or_path"}
 """Files of a checkpoint and the key in which PEFT and transformers keep where the base came from."""

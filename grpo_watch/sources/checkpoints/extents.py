@@ -1,17 +1,11 @@
-"""Where a tensor lies in its file, and how such a file is opened."""
+"""Where a tensor lies in its file."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard
-
-from grpo_watch.errors import SourceError
-from grpo_watch.sources.files.reading import open_regular
 
 MAX_DIMENSIONS = 64
 """Of a tensor; numpy's own limit."""
@@ -60,37 +54,3 @@ def human(size: int) -> str:
     units = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
     power = max(0, min((len(str(size)) - 1) // 3, len(units) - 1))
     return f"{size / 1000**power:.3g} {units[power]}"
-
-
-def read_small(path: Path, roots: Sequence[Path], limit: int) -> bytes:
-    """The whole content of a small file.
-
-    Raises:
-        SourceError: larger than ``limit`` bytes, unreadable or outside ``roots``.
-        FileNotFoundError: it vanished.
-    """
-    with opened(path, roots) as descriptor:
-        size = os.fstat(descriptor).st_size
-        if size > limit:
-            raise SourceError(f"{path}: {size} bytes, at most {limit} are read")
-        return os.pread(descriptor, size, 0)
-
-
-@contextmanager
-def opened(path: Path, roots: Sequence[Path]) -> Iterator[int]:
-    """A descriptor of a regular file under ``roots``, closed afterwards.
-
-    Raises:
-        SourceError: it can't be opened or read, or lies outside ``roots``.
-        FileNotFoundError: it vanished.
-    """
-    try:
-        descriptor = open_regular(path, roots)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise SourceError(f"{path}: can't be read: {error.strerror or error}") from None

@@ -13,7 +13,7 @@ import xxhash
 from grpo_watch.engine.record_parts import Movement
 from grpo_watch.engine.records import CheckpointDigest, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
-from grpo_watch.frameworks.checkpoint_layouts import layout_of
+from grpo_watch.frameworks.framework_tables import layout_of
 from grpo_watch.sources.base import ChannelSource, Deferred, Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
 from grpo_watch.sources.checkpoints.comparison import movement, still_base
@@ -81,7 +81,7 @@ def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
 class CheckpointSource(ChannelSource):
     """Watches a folder and digests each complete checkpoint in it, by rising step.
 
-    Complete means: weight files are there, what the framework writes last (``checkpoint_layouts``) is there and whole,
+    Complete means: weight files are there, what the framework writes last (``CheckpointLayout``) is there and whole,
     and no ``checkpoint-is-incomplete.txt``; or the tracker next to the folders names this step or a later one. Live,
     two polls must also see the same weight files, and where these are newer than the marker (a resumed run saves the
     same step again, the old marker still lies there) nothing may have changed for two minutes. A folder without any

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_watch.engine.records import CheckpointKind
-from grpo_watch.frameworks.checkpoint_layouts import layout_of
+from grpo_watch.frameworks.framework_tables import layout_of
 
 FULL, ADAPTER = CheckpointKind.FULL, CheckpointKind.ADAPTER
 BELOW = re.compile(

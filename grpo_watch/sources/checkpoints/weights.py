@@ -17,7 +17,7 @@ import xxhash
 
 from grpo_watch.engine.records import CheckpointKind, Scalar, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
-from grpo_watch.sources.checkpoints.extents import WHOLE_FILE, opened, read_small
+from grpo_watch.sources.checkpoints.extents import WHOLE_FILE
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout, whole_file
 from grpo_watch.sources.checkpoints.weight_files import (
     RANKED,
@@ -28,6 +28,7 @@ from grpo_watch.sources.checkpoints.weight_files import (
     known_by_name,
     names_in,
 )
+from grpo_watch.sources.files.reading import opened, read_small
 
 MAX_INDEX = 100_000_000
 """Bytes of an index; one of 100,000 tensors has about 10 MB."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -94,10 +94,7 @@ def columns_of(data: bytes) -> dict[str, list[object]]:
     Raises:
         ValueError: it is no such table (or not all of it is written).
     """
-    try:
-        table = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        table = _with_nan(data)
+    table = decode(data)
     names = table.get("columns") if isinstance(table, dict) else None
     lines = table.get("data") if isinstance(table, dict) else None
     if not isinstance(names, list) or not isinstance(lines, list):
@@ -128,12 +125,16 @@ def by_name(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _with_nan(data: bytes) -> object:
+def decode(data: bytes) -> Any:
+    """The value in a JSON text, bare ``NaN`` and broken UTF-8 allowed; None when it is no JSON."""
     try:
-        found: object = json.loads(data.decode("utf-8", "replace"))
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    return found
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
 
 
 TITLE = re.compile(rb"\xe2\x94\x80 Step (\d{1,9}) \xe2\x94\x80")
@@ -149,14 +150,16 @@ LEAST_OF_GROUP = 2
 
 
 class PrintedTables:
-    """Gives a table when its panel ends, with its step. TRL 0.16 to 1.16 (``print_prompt_completions_sample``).
+    """Summarises the tables that TRL 0.16 to 1.16 prints (``print_prompt_completions_sample``); see ``TextTables``.
 
     TRL may print a sample of the batch: rows of one prompt are a group as far as they are shown, and a prompt that is
     shown once tells nothing. Scores are left out: they are rounded, and those of a part of a group. Texts are wrapped
     to the width of their column, equal ones alike.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, channel: str, segment: int, state: Mapping[str, Scalar], *, examples: KeptTexts) -> None:
+        self._examples = examples
+        self._logged = LoggedTables(channel, lambda: None, segment, state, examples=examples)
         self._step: int | None = None
         self._begin()
 
@@ -179,15 +182,20 @@ class PrintedTables:
         self._begin()
         return True
 
-    def feed(self, data: bytes, *, examples: KeptTexts = KeptTexts.EXCERPT) -> Grouping | None:
-        """The groups of the table that this line completes; None else."""
+    def state(self) -> dict[str, Scalar]:
+        """What must be remembered across a restart."""
+        return self._logged.made()
+
+    def feed(self, data: bytes, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
+        """The summary of the table that this line completes; None else."""
         line, self._lines = data.decode("utf-8", "replace").strip(), self._lines + 1
         if self._step is None or self._lines > MOST_LINES or not line.startswith((EDGE, BOTTOM)):
             self._step = None
             return None
         if line.startswith(BOTTOM):
             step, self._step = self._step, None
-            return self._grouping(step, examples=examples)
+            found = self._grouping(step)
+            return self._logged.once(step, found, stats, seen) if found is not None else None
         self._line(line[1:-1].strip())
         return None
 
@@ -206,7 +214,7 @@ class PrintedTables:
             self._rows.append(["\n".join(lines).strip() for lines in zip(*self._cells, strict=True)])
         self._cells = []
 
-    def _grouping(self, step: int, *, examples: KeptTexts) -> Grouping | None:
+    def _grouping(self, step: int) -> Grouping | None:
         """The groups of the rows; None for a table of something else, or in which no prompt comes twice."""
         if self._columns[:2] != [PROMPT, COMPLETION] or not self._rows:
             return None
@@ -216,7 +224,8 @@ class PrintedTables:
         if not members:
             return None
         prompts, digest = digests(rows)
-        return Grouping(summaries(rows, members, {}, examples=examples), "", digest, prompts, by_prompt=True, step=step)
+        groups = summaries(rows, members, {}, examples=self._examples)
+        return Grouping(groups, "", digest, prompts, by_prompt=True, step=step)
 
 
 def _by_prompt(rows: Sequence[Sequence[str]]) -> dict[str, list[int]]:
@@ -345,29 +354,3 @@ class LoggedTables:
         self._digest, self._step = grouping.digest, step
         self._made.append((self._digest, self._step))
         return grouping.summary(self._channel, step, stream, self._segment, seen)
-
-
-class ConsoleTables:
-    """What a console's parser asks about the lines of printed tables (``TextTables``)."""
-
-    def __init__(self, channel: str, segment: int, state: Mapping[str, Scalar], *, examples: KeptTexts) -> None:
-        self._printed, self._examples = PrintedTables(), examples
-        self._logged = LoggedTables(channel, lambda: None, segment, state, examples=examples)
-
-    @property
-    def open(self) -> bool:
-        """Whether a table is open."""
-        return self._printed.open
-
-    def begins(self, data: bytes) -> bool:
-        """Whether a table opens in this line."""
-        return self._printed.begins(data)
-
-    def feed(self, data: bytes, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
-        """The summary of the table that this line completes."""
-        found = self._printed.feed(data, examples=self._examples)
-        return None if found is None or found.step is None else self._logged.once(found.step, found, stats, seen)
-
-    def state(self) -> dict[str, Scalar]:
-        """What must be remembered across a restart."""
-        return self._logged.made()

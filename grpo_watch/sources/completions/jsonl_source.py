@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions.completion_table import CompletionTable, by_name, read_table, summarised
+from grpo_watch.sources.completions.completion_table import CompletionTable, by_name, decode, read_table, summarised
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.jsonl import TailSource
-
-
-def decode(data: bytes) -> Any:
-    """The value in a JSON line, bare ``NaN`` and broken UTF-8 allowed; None when it is no JSON."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return json.loads(data.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-
 
 MAX_LINE = 32 << 20
 """Bytes of a line; 512 completions of 8,000 tokens are about 16 MB."""

@@ -22,8 +22,7 @@ from grpo_watch.sources.completions.completion_folder import (
     DumpReader,
     signature_of,
 )
-from grpo_watch.sources.completions.completion_table import by_name
-from grpo_watch.sources.completions.jsonl_source import decode
+from grpo_watch.sources.completions.completion_table import by_name, decode
 from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries
 from grpo_watch.sources.files.folder_cursor import SweepEntry

@@ -19,7 +19,7 @@ from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
 from grpo_watch.sources.console.step_placement import lengths_at_end
-from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.reading import opened
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.fields import PrintedField, fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
@@ -151,13 +151,10 @@ class ConsoleSource(TailSource):
 def _end(path: Path, roots: Sequence[Path]) -> bytes:
     """The last bytes of a plain log; nothing of one that can't be opened."""
     try:
-        descriptor = open_regular(path, roots)
+        with opened(path, roots) as descriptor:
+            return os.pread(descriptor, ENDING, max(0, os.fstat(descriptor).st_size - ENDING))
     except (OSError, SourceError):
         return b""
-    try:
-        return os.pread(descriptor, ENDING, max(0, os.fstat(descriptor).st_size - ENDING))
-    finally:
-        os.close(descriptor)
 
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})

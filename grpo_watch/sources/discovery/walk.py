@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_watch.descriptors import lacking
-from grpo_watch.frameworks.checkpoint_layouts import STATE, layout_of, layouts
 from grpo_watch.frameworks.dump_formats import parquet_dump
+from grpo_watch.frameworks.framework_tables import STATE, layout_of, layouts
 from grpo_watch.sources.completions.rollout_dumps import is_step_folder, may_be_dump
 from grpo_watch.sources.files.reading import inside, real_path
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PosixPath
 
 from grpo_watch.errors import SourceError
@@ -149,3 +150,37 @@ class TurnBudget:
         self._records -= records
         self.spent = position >= self._last or self._records <= 0
         return self.spent
+
+
+@contextmanager
+def opened(path: Path, roots: Sequence[Path]) -> Iterator[int]:
+    """A descriptor of a regular file under ``roots``, closed afterwards.
+
+    Raises:
+        SourceError: it can't be opened or read, or lies outside ``roots``.
+        FileNotFoundError: it vanished.
+    """
+    try:
+        descriptor = open_regular(path, roots)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SourceError(f"{path}: can't be read: {error.strerror or error}") from None
+
+
+def read_small(path: Path, roots: Sequence[Path], limit: int) -> bytes:
+    """The whole content of a small file.
+
+    Raises:
+        SourceError: larger than ``limit`` bytes, unreadable or outside ``roots``.
+        FileNotFoundError: it vanished.
+    """
+    with opened(path, roots) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            raise SourceError(f"{path}: {size} bytes, at most {limit} are read")
+        return os.pread(descriptor, size, 0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from grpo_watch.descriptors import lacking
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.files.reading import opened
 
 NEIGHBOURS = 1000
 """This many entries of the folder are looked at."""
@@ -165,9 +165,6 @@ def counts_on(before: Path, after: Path) -> bool:
 
 
 def _ends(path: Path) -> tuple[bytes, bytes]:
-    descriptor = open_regular(path, (path.parent,))
-    try:
+    with opened(path, (path.parent,)) as descriptor:
         size = os.fstat(descriptor).st_size
         return os.pread(descriptor, WINDOW, 0), os.pread(descriptor, WINDOW, max(0, size - WINDOW))
-    finally:
-        os.close(descriptor)

@@ -19,8 +19,7 @@ from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Cursor, RunConfig, Scalar, Setting
 from grpo_watch.engine.reward_functions import spelled
 from grpo_watch.errors import SourceError, UsageError
-from grpo_watch.frameworks.checkpoint_layouts import layout_of
-from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.frameworks.framework_tables import frameworks, layout_of
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings import config_files

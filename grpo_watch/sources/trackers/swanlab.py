@@ -16,7 +16,7 @@ from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.settings.config_files import logged_config
 from grpo_watch.sources.settings.documents import plain_yaml
-from grpo_watch.sources.trackers import framing, protobuf_wire
+from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.tfevents import AT_END
 from grpo_watch.sources.trackers.tracker_source import BlockLog, iso_seconds
 
@@ -163,35 +163,35 @@ def _new(payload: bytes) -> SwanlabRecord | None:
     Raises:
         ValueError: the payload is no such message.
     """
-    for number, value in protobuf_wire.fields(payload):
+    for number, value in framing.fields(payload):
         if not isinstance(value, bytes):
             continue
         if number == _SCALAR:
             return _scalar(value)
-        if number == _SAVE and (1, b"config") in protobuf_wire.fields(value):
+        if number == _SAVE and (1, b"config") in framing.fields(value):
             return ConfigWritten()
         if number == _FINISH:
-            inner = dict(protobuf_wire.fields(value))
+            inner = dict(framing.fields(value))
             state = inner.get(1, 0)
-            return StoredEnd(state if isinstance(state, int) else 0, _last_line(protobuf_wire.text(inner.get(2, b""))))
+            return StoredEnd(state if isinstance(state, int) else 0, _last_line(framing.text(inner.get(2, b""))))
     return None
 
 
 def _scalar(message: bytes) -> LoggedNumber:
     """A number; protobuf leaves out what is 0: a step, and the number inside its ``value``."""
-    inner = dict(protobuf_wire.fields(message))
+    inner = dict(framing.fields(message))
     step, stored, time = inner.get(_STEP, 0), inner.get(_VALUE), inner.get(_TIME)
     value = None
     if isinstance(stored, bytes):
-        value = protobuf_wire.double(dict(protobuf_wire.fields(stored)).get(1, bytes(8)))
-    return LoggedNumber(protobuf_wire.text(inner.get(_KEY, b"")), row_numbers.whole(step), value, _seconds(time))
+        value = framing.double(dict(framing.fields(stored)).get(1, bytes(8)))
+    return LoggedNumber(framing.text(inner.get(_KEY, b"")), row_numbers.whole(step), value, _seconds(time))
 
 
 def _seconds(stamp: int | bytes | None) -> float | None:
     """Unix seconds of a protobuf ``Timestamp``."""
     if not isinstance(stamp, bytes):
         return None
-    parts = {number: part for number, part in protobuf_wire.fields(stamp) if isinstance(part, int)}
+    parts = {number: part for number, part in framing.fields(stamp) if isinstance(part, int)}
     return parts.get(1, 0) + parts.get(2, 0) / 1e9
 
 

@@ -14,7 +14,7 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.settings import config_files
 from grpo_watch.sources.settings.config_files import FROM_CHECKPOINT, logged_config
 from grpo_watch.sources.settings.documents import json_object
-from grpo_watch.sources.trackers import framing, protobuf_wire
+from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.tracker_source import FramedLog
 
 _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
@@ -48,11 +48,11 @@ def decode_event(payload: bytes) -> SummaryEvent:
         ValueError: the payload is no such message.
     """
     step, time, scalars, texts = 0, None, dict[str, float](), dict[str, str]()
-    for number, value in protobuf_wire.fields(payload):
+    for number, value in framing.fields(payload):
         if number == _STEP and isinstance(value, int):
-            step = protobuf_wire.signed(value)
+            step = framing.signed(value)
         elif number == _WALL_TIME:
-            time = protobuf_wire.double(value)
+            time = framing.double(value)
         elif number == _SUMMARY and isinstance(value, bytes):
             for tag, found in _values(value):
                 if isinstance(found, str):
@@ -63,16 +63,16 @@ def decode_event(payload: bytes) -> SummaryEvent:
 
 
 def _values(summary: bytes) -> Iterator[tuple[str, float | str]]:
-    for number, value in protobuf_wire.fields(summary):
+    for number, value in framing.fields(summary):
         if number != 1 or not isinstance(value, bytes):
             continue
         tag = ""
         found: float | str | None = None
-        for field, content in protobuf_wire.fields(value):
+        for field, content in framing.fields(value):
             if field == _TAG:
-                tag = protobuf_wire.text(content)
+                tag = framing.text(content)
             elif field == _SIMPLE:
-                found = protobuf_wire.single(content)
+                found = framing.single(content)
             elif field == _TENSOR and isinstance(content, bytes):
                 found = _tensor(content)
         if tag and found is not None:
@@ -82,17 +82,17 @@ def _values(summary: bytes) -> Iterator[tuple[str, float | str]]:
 def _tensor(tensor: bytes) -> float | str | None:
     """The one number or text that a tensor holds; None when it holds more or something else."""
     dtype, numbers, strings = 0, list[float](), list[str]()
-    for number, value in protobuf_wire.fields(tensor):
+    for number, value in framing.fields(tensor):
         if number == _DTYPE and isinstance(value, int):
             dtype = value
         elif number == STRINGS:
-            strings.append(protobuf_wire.text(value))
+            strings.append(framing.text(value))
         elif number == _CONTENT and isinstance(value, bytes):
             numbers += _raw(dtype, value)
         elif number in PACKED and isinstance(value, bytes):
             numbers += _unpack(PACKED[number], value)
         elif number in VARINTS:
-            numbers += [float(protobuf_wire.signed(value))] if isinstance(value, int) else _varints(value)
+            numbers += [float(framing.signed(value))] if isinstance(value, int) else _varints(value)
     if dtype == STRING:
         return strings[0] if len(strings) == 1 else None
     return numbers[0] if len(numbers) == 1 else None
@@ -113,10 +113,10 @@ def _unpack(code: str, content: bytes) -> list[float]:
 def _varints(content: bytes) -> list[float]:
     """The number in a packed field that holds one."""
     try:
-        ((_, value),) = protobuf_wire.fields(b"\x08" + content)
+        ((_, value),) = framing.fields(b"\x08" + content)
     except ValueError:
         return []
-    return [float(protobuf_wire.signed(value))] if isinstance(value, int) else []
+    return [float(framing.signed(value))] if isinstance(value, int) else []
 
 
 ARGUMENTS = frozenset({"args/text_summary", "args"})

@@ -16,7 +16,7 @@ from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_table import columns_of
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.settings.config_files import logged_config
-from grpo_watch.sources.trackers import framing, protobuf_wire
+from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.tracker_source import BlockLog
 
 _HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18
@@ -68,7 +68,7 @@ def decode_record(payload: bytes) -> WandbRecord | None:
     Raises:
         ValueError: the payload is no such message.
     """
-    for number, value in protobuf_wire.fields(payload):
+    for number, value in framing.fields(payload):
         if not isinstance(value, bytes):
             continue
         if number == _HISTORY:
@@ -111,11 +111,11 @@ def _history(message: bytes) -> WandbHistory:
 
 def _item(message: bytes) -> _Item:
     item = _Item()
-    for number, value in protobuf_wire.fields(message):
+    for number, value in framing.fields(message):
         if number in {_KEY, _NESTED}:
-            item.path.append(protobuf_wire.text(value))
+            item.path.append(framing.text(value))
         elif number == _VALUE:
-            item.value = protobuf_wire.text(value)
+            item.value = framing.text(value)
     return item
 
 
@@ -138,12 +138,12 @@ def _config(message: bytes) -> dict[str, Any]:
 
 def _nested(message: bytes, field: int) -> list[bytes]:
     """The messages in a field."""
-    return [value for number, value in protobuf_wire.fields(message) if number == field and isinstance(value, bytes)]
+    return [value for number, value in framing.fields(message) if number == field and isinstance(value, bytes)]
 
 
 def _exit_code(message: bytes) -> int:
-    code = dict(protobuf_wire.fields(message)).get(_EXIT_CODE, 0)
-    return protobuf_wire.signed(code) if isinstance(code, int) else 0
+    code = dict(framing.fields(message)).get(_EXIT_CODE, 0)
+    return framing.signed(code) if isinstance(code, int) else 0
 
 
 TABLE = re.compile(r"media/table/[\w.-]{1,200}\.table\.json")

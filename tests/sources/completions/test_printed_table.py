@@ -12,11 +12,11 @@ import pytest
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import CompletionSummary, RawRow
 from grpo_watch.sources.base import KeptTexts
-from grpo_watch.sources.completions.completion_table import ConsoleTables
+from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.console.source import ConsoleSource
 
 WIDTH = 24
-TABLES = partial(ConsoleTables, examples=KeptTexts.EXCERPT)
+TABLES = partial(PrintedTables, examples=KeptTexts.EXCERPT)
 
 
 def panel(step: int, rows: Sequence[tuple[str, str]]) -> str:
