@@ -506,7 +506,7 @@ def test_one_turn_reads_no_more_than_its_budget(tmp_path: Path) -> None:
     log.write_bytes(b"noise\n".rjust(1024) * (3 * BUDGET // 1024))
     tail = Tail(log, (tmp_path,))
     turns = []
-    while not turns or tail.unread:
+    while not turns or tail.turn.spent:
         turns.append(sum(1 for _ in tail.read(live=True)))
     assert sum(turns) == 3 * BUDGET // 1024
     assert len(turns) in {3, 4}
@@ -518,7 +518,7 @@ def test_one_turn_reads_no_more_lines_than_its_budget(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_bytes(b"x\n" * (3 * RECORDS))
     tail, turns = Tail(log, (tmp_path,)), list[int]()
-    while not turns or tail.unread:
+    while not turns or tail.turn.spent:
         turns.append(sum(1 for _ in tail.read(live=True)))
     assert sum(turns) == 3 * RECORDS
     assert max(turns) == RECORDS
