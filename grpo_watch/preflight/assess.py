@@ -17,9 +17,6 @@ from grpo_watch.preflight.findings import Assessment, LaunchProblem, Suggestion
 from grpo_watch.preflight.predict import predict
 from grpo_watch.preflight.suggest import suggest
 
-HEADINGS = ("What it checks", "Why it matters", "What the framework says", "Examples", "When it is wrong", "What to do")
-"""The second-level headings of every page, in this order."""
-
 
 @dataclass(frozen=True, slots=True)
 class Check:

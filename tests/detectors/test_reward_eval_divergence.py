@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from grpo_watch.detectors.reward.reward_eval_divergence import rank
+from grpo_watch.detectors.reward.reward_course import rank
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, MetricRow, RawRow, Stream
 from grpo_watch.frameworks.key_plan import MAX_SCORES, scores_of
 from grpo_watch.frameworks.resolver import Resolver

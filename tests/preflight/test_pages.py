@@ -13,12 +13,15 @@ import yaml
 
 from grpo_watch.engine.records import Setting
 from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
-from grpo_watch.preflight.assess import HEADINGS, Check, catalogue
+from grpo_watch.preflight.assess import Check, catalogue
 
 CHECKS = catalogue()
 TESTS = Path(__file__).with_name("checks")
 BLOCK = re.compile(r"^```launch\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 every_check = pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in CHECKS.items()])
+
+HEADINGS = ("What it checks", "Why it matters", "What the framework says", "Examples", "When it is wrong", "What to do")
+"""The second-level headings of every page, in this order."""
 
 
 def examples(check: Check) -> Iterator[dict[str, Any]]:
