@@ -159,11 +159,6 @@ class Decimals:
                 self._large = _decimals(value, self._large)
 
     @property
-    def in_full(self) -> bool:
-        """Whether numbers are printed in full, which no later row changes."""
-        return self._most > MOST_DECIMALS
-
-    @property
     def resolution(self) -> float | None:
         """The smallest non-zero number that the log can show; None: numbers are printed in full, or it is not known."""
         rounded = self._most == self._large <= MOST_DECIMALS

@@ -25,21 +25,19 @@ with a deviation of 0.5 must fall by 0.75."""
 
 
 class LongMean:
-    """``mean`` is that of the newest ``ROWS`` values (None until they are in), ``highest`` the best so far."""
+    """``mean`` is that of the newest ``ROWS`` values (None until they are in), ``highest`` the best so far.
 
-    __slots__ = ("_start", "_total", "_values", "highest", "mean")
+    ``start`` is the mean of the first ``BEGINNING`` values.
+    """
+
+    __slots__ = ("_total", "_values", "highest", "mean", "start")
 
     def __init__(self) -> None:
         self._values: deque[float] = deque(maxlen=ROWS)
         self._total = 0.0
-        self._start: float | None = None
+        self.start: float | None = None
         self.mean: float | None = None
         self.highest = float("-inf")
-
-    @property
-    def start(self) -> float | None:
-        """The mean of the first ``BEGINNING`` values."""
-        return self._start
 
     def push(self, value: float) -> None:
         """Take the value of a row."""
@@ -48,7 +46,7 @@ class LongMean:
         self._values.append(value)
         self._total += value
         if len(self._values) == BEGINNING:
-            self._start = self._total / BEGINNING
+            self.start = self._total / BEGINNING
         elif len(self._values) == ROWS:
             self.mean = mean = self._total / ROWS
             self.highest = max(self.highest, mean)
@@ -58,9 +56,9 @@ class LongMean:
 
         ``newest`` is the mean of the last few rows: what has come back is not lost any more. ``spread`` as in ``lost``.
         """
-        if self.mean is None or self._start is None:
+        if self.mean is None or self.start is None:
             return False
-        scale = lost(self.highest, self.highest - self._start, share, spread)
+        scale = lost(self.highest, self.highest - self.start, share, spread)
         return scale > 0.0 and self.highest - max(self.mean, newest) >= max(
             scale, NOISE_FACTOR * noise * sqrt(2.0 / ROWS)
         )
@@ -190,34 +188,29 @@ class NoisyTrend(MetricTrend):
     """A track with its noise: the standard deviation of a row, from the steps between rows.
 
     Steps are taken instead of distances from a mean, so that a trend hardly counts; squared, because sparse rewards
-    come in rare large steps.
+    come in rare large steps. ``rows`` counts the steps between rows so far.
     """
 
-    __slots__ = ("_before", "_squares", "_steps")
+    __slots__ = ("_before", "_squares", "rows")
 
     def __init__(self) -> None:
         super().__init__()
         self._before: float | None = None
-        self._steps = 0
+        self.rows = 0
         self._squares = 0.0
 
     def push(self, value: float) -> None:
         """Take the value of a row."""
         super().push(value)
         if self._before is not None:
-            self._steps += 1
+            self.rows += 1
             self._squares += (value - self._before) * (value - self._before)  # a power would raise where it overflows
         self._before = value
 
     @property
-    def rows(self) -> int:
-        """Steps between rows so far."""
-        return self._steps
-
-    @property
     def noise(self) -> float:
         """Standard deviation of one row: a step between two rows has twice its variance. 0 while unknown."""
-        return sqrt(self._squares / self._steps / 2.0) if self._steps else 0.0
+        return sqrt(self._squares / self.rows / 2.0) if self.rows else 0.0
 
     def rewind(self) -> None:
         """A new attempt; the noise stays known."""
@@ -259,7 +252,7 @@ class RewardTrend(NoisyTrend):
 
     def fell(self, share: float) -> bool:
         """Whether the newest rewards lie so far below the best, and the noise is known."""
-        return self._steps >= LEAST_STEPS and self.below_best(share, NOISE_FACTOR)
+        return self.rows >= LEAST_STEPS and self.below_best(share, NOISE_FACTOR)
 
     def below_best(self, share: float, errors: float) -> bool:
         """Whether the newest mean and median both lie ``share`` of the best level (or of the gain) below the best.
@@ -276,7 +269,7 @@ class RewardTrend(NoisyTrend):
 
     def ends_low(self, share: float) -> bool:
         """Whether each of the newest ``LAST`` rows lies ``share`` of the best below it, beyond what chance explains."""
-        if self.start is None or self._steps < LEAST_STEPS or len(self.newest) < LAST:
+        if self.start is None or self.rows < LEAST_STEPS or len(self.newest) < LAST:
             return False
         scale, lost = self.scale(share), self.highest - max(list(self.newest)[-LAST:])
         return 0.0 < scale <= lost and lost >= NOISE_FACTOR * self.noise * sqrt(1.0 / LAST + 1.0 / WIDTH)

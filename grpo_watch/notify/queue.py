@@ -25,7 +25,8 @@ class MessageQueue:
         self._rows: dict[int, Message] = {}
         self._runs: dict[str, deque[Message]] = {}
         self._heads: list[tuple[float, int, str]] = []
-        self._digest: list[Message] = []
+        self.digest: list[Message] = []
+        """The messages that go as one; empty where there is no digest."""
         self._states = Counter[MessageState]()
 
     def __len__(self) -> int:
@@ -42,11 +43,6 @@ class MessageQueue:
     def runs(self) -> list[str]:
         """The runs of which something waits that is neither gathered nor part of a digest."""
         return [run for run, line in self._runs.items() if not ONE_BY_ONE.isdisjoint((line[0].state, line[-1].state))]
-
-    @property
-    def digest(self) -> Sequence[Message]:
-        """The messages that go as one; empty where there is no digest."""
-        return self._digest
 
     def head(self) -> Message | None:
         """The message to be tried next by itself, which may not be due yet."""
@@ -68,10 +64,10 @@ class MessageQueue:
         News of a run whose messages are being gathered ends the gathering: it must not go before them.
         """
         if row.state is MessageState.BUNDLED:
-            if self._digest and self._digest[0].bundle != row.bundle:  # of a damaged state
+            if self.digest and self.digest[0].bundle != row.bundle:  # of a damaged state
                 row.state, row.bundle = MessageState.WAITING, 0
             else:
-                self._digest.append(row)
+                self.digest.append(row)
         self._rows[row.number] = row
         self._states[row.state] += 1
         line = self._runs.setdefault(row.notification.run, deque())
@@ -83,7 +79,7 @@ class MessageQueue:
 
     def remove(self, rows: Sequence[Message]) -> None:
         """Take out a message, or all of the digest."""
-        self._digest = [] if rows[0].bundle else self._digest
+        self.digest = [] if rows[0].bundle else self.digest
         for row in rows:
             del self._rows[row.number]
             self._states[row.state] -= 1
@@ -103,12 +99,12 @@ class MessageQueue:
         """Make one message of many, where there is no digest."""
         for row in rows:
             row.bundle = rows[0].number
-        self._digest = list(rows)
+        self.digest = list(rows)
         self._turn(rows, MessageState.BUNDLED)
 
     def halve(self) -> Sequence[Message]:
         """Keep the first half of the digest; its other messages (of two: both) are sent alone or in a later digest."""
-        half = len(self._digest) // 2
+        half = len(self.digest) // 2
         return self._free(half, MessageState.WAITING) if half > 1 else self.separate()
 
     def separate(self) -> Sequence[Message]:
@@ -129,8 +125,8 @@ class MessageQueue:
             self._offer(line[0])
 
     def _free(self, start: int, state: MessageState) -> Sequence[Message]:
-        rows = self._digest[start:]
-        del self._digest[start:]
+        rows = self.digest[start:]
+        del self.digest[start:]
         for row in rows:
             row.bundle = 0
         self._turn(rows, state)
