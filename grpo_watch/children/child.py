@@ -41,7 +41,6 @@ def isolate() -> bool:
 
 
 def _bound(what: int, most: int) -> None:
-    """Lower a soft limit."""
     soft, hard = resource.getrlimit(what)
     if soft == resource.RLIM_INFINITY or soft > most:
         resource.setrlimit(what, (most, hard))

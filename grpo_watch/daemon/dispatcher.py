@@ -260,7 +260,6 @@ def _log_not_sent(run: str, count: int) -> None:
 
 
 def _orphaned(waiting: Mapping[str, int]) -> None:
-    """Log what waits for receivers that are no longer configured."""
     for sink, count in waiting.items():
         fields = {"sink": sink, "waiting": count, "fix": f"add a receiver named {sink} to send them"}
         log.warning("messages are queued for a receiver that is not configured", extra={"fields": fields})

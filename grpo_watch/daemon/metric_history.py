@@ -100,7 +100,6 @@ class MetricHistory:
         )
 
     def _span_of(self, attempt: int, step: int) -> int | None:
-        """The span that holds a step, if one does."""
         for at in range(len(self._spans) - 1, -1, -1):
             span = self._spans[at]
             if span.attempt == attempt and span.first <= step <= span.last:
@@ -123,7 +122,6 @@ class MetricHistory:
         self._put(len(self._spans) - 1, values)
 
     def _put(self, at: int, values: Mapping[str, float | None]) -> None:
-        """Take the values of a row that belongs to a span."""
         for name, value in values.items():
             if value is None:
                 continue

@@ -81,7 +81,6 @@ class RunEnd:
 
 
 def _crashed(run: RunState) -> bool:
-    """Whether the crash of the newest attempt was found."""
     return any(
         alert.state is AlertState.FIRING and alert.attempt == run.attempt
         for monitor in run.monitors

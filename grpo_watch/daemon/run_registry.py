@@ -245,12 +245,10 @@ class RunRegistry:
             self._report_once(run)
 
     def _begin(self, run: WatchedRun, found: FoundRun, now: float, *, grown: bool = False) -> None:
-        """Read a run from what is stored of it on."""
         first_turns.begin(run, found, self._rules, now, grown=grown)
         self.order.add(run)
 
     def _report_once(self, run: WatchedRun) -> None:
-        """Report a run if that was not done yet."""
         if not run.reported and run.shown is not None:
             run.reported = True
             self._report(run.shown)

@@ -359,7 +359,6 @@ class WatchedRun:
         return not (batch.transitions or batch.alerts or batch.backlog or batch.fingerprints is not None)
 
     def _collect(self, transitions: Sequence[Transition]) -> None:
-        """Collect changes of alerts to be stored."""
         if transitions:
             alerts = self.alerts()
             self.unstored.alerts |= {(each.rule, each.key): alerts[each.rule, each.key] for each in transitions}

@@ -265,7 +265,6 @@ def explains(cause: Finding, effect: Finding, relations: Relations) -> bool:
 
 
 def _delay(cause: Finding, effect: Finding, relations: Relations) -> int:
-    """Steps by which the cause may show after the effect."""
     at_once = relations.traits(cause.rule).begins_when_seen and not relations.reads_completions(effect.rule)
     return 0 if at_once else LATE
 

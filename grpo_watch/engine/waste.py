@@ -149,7 +149,6 @@ def _end(finding: Finding, run: RunState) -> int:
 
 
 def _uncounted(begin: int, end: int, counted: Sequence[tuple[int, int]]) -> int:
-    """Steps from ``begin`` to ``end`` that no counted span covers."""
     steps, at = 0, begin
     for first, last in sorted(counted):
         steps += max(0, min(first, end) - at)

@@ -49,7 +49,6 @@ class StepHistory:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Drop old entries in batches."""
         old = len(self.steps) - self.size
         if old > self.size // 8:
             self._older = max(self._older, *self.values[:old])

@@ -76,6 +76,5 @@ def _same(one: RunOverview, other: RunOverview) -> bool:
 
 
 def _beside(run: RunOverview) -> tuple[object, ...]:
-    """What a run's samples show besides its snapshot."""
     up = [(channel.source, channel.up) for channel in run.channels]
     return run.active, run.ended, run.labels, up

@@ -174,7 +174,6 @@ def _status(transition: Transition) -> str | None:
 
 
 def _by_alert(findings: Iterable[Finding]) -> dict[tuple[str, str, int], Finding]:
-    """The newest finding of each alert and attempt."""
     return {(f.rule, f.key, f.attempt): f for f in sorted(findings, key=lambda f: f.fired_step)}
 
 

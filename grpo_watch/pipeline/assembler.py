@@ -130,7 +130,6 @@ class Assembler:
         return [record for row in self._waiting.take_all() for record in self._row(row, counted=True)]
 
     def _change(self, kind: ChannelKind) -> None:
-        """From now on this kind is primary."""
         self.primary = kind
         self._carried.clear()
         self.agreement.forget()

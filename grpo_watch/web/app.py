@@ -90,7 +90,6 @@ def _in_turn(endpoint: Endpoint, lane: asyncio.Lock) -> Endpoint:
 
 
 def _health_of(watch: Daemon) -> dict[str, Endpoint]:
-    """The answers to liveness and readiness probes."""
 
     async def healthz(_: Request) -> Response:
         late = watch.late()

@@ -140,7 +140,6 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _head(scope: Scope) -> int:
-    """Bytes of the request's line and headers, without their separators."""
     line = len(scope["raw_path"]) + len(scope["query_string"])
     return line + sum(len(name) + len(value) for name, value in scope["headers"])
 
