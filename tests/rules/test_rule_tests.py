@@ -14,6 +14,8 @@ from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError
 from grpo_watch.rules.packs import load_rules, packs_folder
 from grpo_watch.rules.rule_tests import RuleTest, TestFile, problem, read_tests
+from grpo_watch.rules.runbook import runbook_of
+from tests.support.runbooks import examples_of
 
 DETECTORS = catalogue()
 SHIPPED = {rule.name: rule for rule in load_rules(detectors=DETECTORS)}
@@ -29,8 +31,9 @@ def test_the_shipped_pack(test: RuleTest) -> None:
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_every_shipped_rule_is_tested(name: str) -> None:
-    """It fires with a severity, stays quiet, and resolves, or says why it never does."""
+    """It fires with a severity, stays quiet, and resolves: in its runbook's examples or here; or says why never."""
     mine = [test.example.expect for test in TESTS if test.rule == name]
+    mine += [example.expect for example in examples_of(runbook_of(DETECTORS[SHIPPED[name].detector or name]))]
     assert any(expect.fires is not None and expect.severity is not None for expect in mine)
     assert any(expect.quiet for expect in mine)
     lasting = {rule for file in FILES.values() for rule in file.never_resolve}
