@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,19 @@ def test_every_title_says_that_it_is_a_test(sink: BaseSink, tmp_path: Path, caps
     if isinstance(sink, AlertmanagerSink):
         assert bodies.pop(0) == []  # first that nothing fires, then the sample
     (body,) = bodies
-    for name in TITLES[sink.type, getattr(sink, "format", "")]:  # type: ignore[attr-defined]
+    place = TITLES.get((sink.type, getattr(sink, "format", "")))  # type: ignore[attr-defined]
+    for name in place or ():
         body = body[name]
-    assert body.startswith("TEST ")
+    assert any(text.startswith("TEST ") for text in texts_in(body))
+
+
+def texts_in(part: object) -> Iterator[str]:
+    """The texts of a document: of a new kind of receiver any may be the one that people read first."""
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, dict | list):
+        for inner in part.values() if isinstance(part, dict) else part:
+            yield from texts_in(inner)
 
 
 def test_metrics_of_a_running_watch_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
