@@ -22,7 +22,7 @@ from grpo_watch.sources.files.reading import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH
 from grpo_watch.sources.settings.config_files import logged_config
-from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, NoTableError, Row, query, row_size
+from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, NoTableError, query, row_size
 from grpo_watch.sources.trackers.tfevents import AT_END, END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun, iso_seconds
 
@@ -35,17 +35,14 @@ CONFIG = (
     f"SELECT CASE WHEN length(config) <= {LONGEST_TEXT} THEN config END"  # noqa: S608  a constant
     " FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
 )
-OF_RUN = " FROM traces WHERE run_name = ? AND rowid >= ? AND typeof(step) = 'integer' AND key = 'rollouts'"
 TRACES = (
-    f"SELECT rowid, step, CASE WHEN length(messages) <= {LONGEST_TEXT} THEN messages END,"
-    f" CASE WHEN length(metadata) <= {LONGEST_TEXT} THEN metadata END {OF_RUN}"
-    " AND instr(?, ',' || rowid || ',') = 0 ORDER BY rowid LIMIT ?"
+    f"SELECT rowid, step, CASE WHEN length(messages) <= {LONGEST_TEXT} THEN messages END,"  # noqa: S608  a constant
+    f" CASE WHEN length(metadata) <= {LONGEST_TEXT} THEN metadata END FROM traces"
+    " WHERE run_name = ? AND rowid >= ? AND typeof(step) = 'integer' AND key = 'rollouts' ORDER BY rowid LIMIT ?"
 )
 """What TRL's asynchronous trainer logs of its rollouts: up to 16 of a step (1.16)."""
-NUMBERS = f"SELECT rowid, step{OF_RUN} ORDER BY rowid LIMIT ?"
-TRACE_LENGTHS = "SELECT length(messages), length(metadata) FROM traces WHERE rowid = ?"
-TOO_BIG = "too big"
-"""SQLite's error for a text that is not even loaded; it ends the whole query."""
+OF_TRACES = frozenset({"traces"})
+TOO_LONG = f"more than {LONGEST_TEXT >> 20} MiB"
 NOT_YET = -1
 LEAST_OF_GROUP = 2
 SCORES = ("rewards/", "reward", "advantage")
@@ -79,14 +76,14 @@ class TrackioSource(DatabaseSource):
         super()._open()
         ended = row_numbers.whole(self._known.get("ended"))
         self._ended = NOT_YET if ended is None else ended
-        self._traced, self._unloaded = row_numbers.whole(self._known.get("traced")) or 0, ","
+        self._traced = row_numbers.whole(self._known.get("traced")) or 0
 
     def _new(self, seen: float | None) -> Iterator[Item]:
         yield from super()._new(seen)
         more = self._read_tables and not self.stats.problem
         while more:
             try:
-                traces = self._traces()
+                traces = query(self._path, self._roots, OF_TRACES, TRACES, self._run, self._traced, BATCH)
             except (NoTableError, FileNotFoundError):
                 return  # older databases have no such table
             except (SourceError, OSError) as error:
@@ -95,41 +92,14 @@ class TrackioSource(DatabaseSource):
             steps = [list(members) for _, members in groupby(traces, key=itemgetter(1))]
             cut = len(traces) == BATCH or row_size(chain.from_iterable(traces)) >= BUDGET
             for members in steps[:-1] if cut and len(steps) > 1 else steps:
-                grouping = self._grouped([trace for trace in members if None not in trace])
-                self._pass_over(members[0][1], sum(None in trace for trace in members))
+                whole = [trace for trace in members if None not in trace]
+                if lost := len(members) - len(whole):
+                    self.stats.skip(Skip.TOO_LONG, f"step {members[0][1]}: a trace of {TOO_LONG}", lost)
+                grouping = self._grouped(whole)
                 self._traced = members[-1][0] + 1
                 if grouping is not None:
                     yield grouping.summary(self.name, members[0][1], Stream.TRAIN, self.segment, seen)
             more = cut and seen is None  # live, the rest comes at the next poll
-
-    def _traces(self) -> list[Row]:
-        """The next traces, without those that SQLite doesn't load.
-
-        Raises:
-            SourceError: the database can't be read, or has no traces.
-            OSError: it is not there.
-        """
-        own = self._path, self._roots, frozenset({"traces"})
-        try:
-            return query(*own, TRACES, self._run, self._traced, self._unloaded, BATCH)
-        except SourceError as error:
-            if TOO_BIG not in str(error):
-                raise
-        for number, step in query(*own, NUMBERS, self._run, self._traced, BATCH):
-            try:
-                query(*own, TRACE_LENGTHS, number)
-            except SourceError as error:
-                if TOO_BIG not in str(error):
-                    raise
-            else:
-                continue
-            self._unloaded += f"{number},"
-            self._pass_over(step, 1)
-        return query(*own, TRACES, self._run, self._traced, self._unloaded, BATCH)
-
-    def _pass_over(self, step: int, count: int) -> None:
-        if count:
-            self.stats.skip(Skip.TOO_LONG, f"step {step}: a trace of more than {LONGEST_TEXT >> 20} MiB", count)
 
     def _grouped(self, traces: Sequence[Sequence[Any]]) -> Grouping | None:
         """The groups of a step's traces, as far as they are there; a prompt ends where the model begins to write."""
@@ -163,7 +133,7 @@ class TrackioSource(DatabaseSource):
         """A logged call: when, trackio's counter, its numbers and tables as JSON."""
         order, (logged, counter, metrics) = start, record
         if metrics is None:
-            self.stats.skip(Skip.TOO_LONG, f"row {order}: more than {LONGEST_TEXT >> 20} MiB")
+            self.stats.skip(Skip.TOO_LONG, f"row {order}: {TOO_LONG}")
             return
         row = decode(_bytes(metrics))
         if row is None:
