@@ -22,7 +22,7 @@ from grpo_watch.sources.console.markers import (
     find_markers,
     readable,
 )
-from grpo_watch.sources.console.rows import ConsoleRows, PendingRow, TextTables
+from grpo_watch.sources.console.rows import ConsoleRows, TextTables
 from grpo_watch.sources.console.step_placement import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.rows.fields import scores_alone, step_before
@@ -118,7 +118,7 @@ class ConsoleParser(ConsoleRows):
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
             return
         if self._sizes.open:
-            self._sized(data)
+            self._add(self._sizes.feed(data))
         if not data or self._configured(data) or self._of_framework(data):
             return
         data = self._join(data) if self._fragment else row_numbers.opened(data)
@@ -225,7 +225,7 @@ class ConsoleParser(ConsoleRows):
     def _line(self, line: MetricLine) -> None:
         if line.lost:
             self.stats.skip(Skip.TRUNCATED, f"step {line.step}: the row breaks off inside a value, which is not read")
-        held = PendingRow(dict(line.values), line.stream, self._seen, line.max_steps, line.resolution)
+        held = self._pending(line.values, line.stream, line.max_steps, line.resolution)
         if line.step is not None:
             self._named(line.step, held)
         else:
@@ -326,9 +326,9 @@ class ConsoleParser(ConsoleRows):
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
             self._event(EventKind.FINISHED, step=step)
             return
-        held = PendingRow(values, row_numbers.stream_of(row, values), self._seen)
+        held = self._pending(values, row_numbers.stream_of(row, values), place.max_steps, place.resolution)
         if place.step is not None:
-            self._named(place.step, held._replace(total=place.max_steps, resolution=place.resolution))
+            self._named(place.step, held)
         else:
             self._unnamed(held)
 

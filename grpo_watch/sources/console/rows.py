@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from grpo_watch.engine.records import (
     ChannelKind,
@@ -32,16 +32,6 @@ REPORTED = 8
 """Texts remembered since the last row, each of which is reported once."""
 
 
-class PendingRow(NamedTuple):
-    """A row whose step shows in what comes next."""
-
-    values: dict[str, float | None]
-    stream: Stream | None
-    seen: float | None
-    total: int | None = None
-    resolution: float | None = None
-
-
 class ConsoleRows:
     """What the pieces of a log have in common: rows that wait for their step, bars, and what is reported once.
 
@@ -57,7 +47,7 @@ class ConsoleRows:
         self.reported: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=REPORTED)
         self.failed = Counter({metric: int(state.get(metric) or 0) for metric in FAILED})
         self.saved: dict[str, Scalar] = dict(state)
-        self._held: list[PendingRow] = []
+        self._held: list[RawRow] = []
         self._out: list[Item] = []
         self._fed = b""
         self._seen: float | None = None
@@ -74,7 +64,15 @@ class ConsoleRows:
         if self._savable:
             self.saved, self._savable = self.state(), False
 
-    def _unnamed(self, held: PendingRow) -> None:
+    def _pending(
+        self, values: Mapping[str, float | None], stream: Stream | None, total: int | None, resolution: float | None
+    ) -> RawRow:
+        """A row whose step is given to it once it is placed."""
+        kind = ChannelKind.CONSOLE
+        row = RawRow(self.name, kind, None, values, stream, self.segment, total, seen=self._seen)
+        return row._replace(resolution=resolution)
+
+    def _unnamed(self, held: RawRow) -> None:
         """A row whose step shows in what surrounds it."""
         if self.steps.over and held.stream is None:
             self._another()
@@ -85,7 +83,7 @@ class ConsoleRows:
         if step is not None:
             self._place(step)
 
-    def _named(self, step: int, held: PendingRow) -> None:
+    def _named(self, step: int, held: RawRow) -> None:
         self._release()
         self.steps.wiped = False
         self.steps.slots.clear()
@@ -101,10 +99,10 @@ class ConsoleRows:
             self.steps.placed(step)
             if self.steps.unknown and self.steps.rows > MOST_GUESSED:
                 self._count()
-            held.values.update({metric: float(count) for metric, count in (+self.failed).items()})
+            failed = {metric: float(count) for metric, count in (+self.failed).items()}
+            held = held._replace(values={**held.values, **failed}) if failed else held
             self.failed.clear()
-        row = RawRow(self.name, ChannelKind.CONSOLE, step, held.values, held.stream, self.segment, held.total)
-        self._out.append(row._replace(seen=held.seen, resolution=held.resolution))
+        self._out.append(held._replace(step=step))
 
     def _release(self) -> None:
         """Give out all held rows as far as their steps are known now."""
@@ -209,9 +207,6 @@ class ConsoleRows:
         if in_steps and every is not None and isinstance(every.value, int) and every.value > 0:
             self.steps.every(every.value, first=printed.get("logging_first_step") is True)
         self._out.append(RunConfig(framework, version, settings, self.name, self.segment, FROM_ARGUMENTS))
-
-    def _sized(self, data: bytes) -> None:
-        self._add(self._sizes.feed(data))
 
     def _add(self, settings: Mapping[str, Setting] | None) -> None:
         if settings is not None:

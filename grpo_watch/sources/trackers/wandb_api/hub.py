@@ -143,10 +143,7 @@ class Hub:
         self._client.close()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            seconds = self.step()
-            if seconds:
-                self._stopping.wait(seconds)
+        self.until(lambda: False, self._stopping.wait)
 
     def _ask(self, task: Polled) -> None:
         try:
