@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -94,7 +94,8 @@ def read_pickle(raw: bytes, name: str, refused: Callable[[str], bool], storages:
     reader = _Reader(name, refused)
     most = min(MAX_OPCODES, BASE_OPCODES + PER_STORAGE * storages + held // BYTES_PER_OPCODE)
     try:
-        for count, (opcode, argument, _) in enumerate(_opcodes(raw)):
+        for count, (code, argument, _) in enumerate(pickletools.genops(raw)):
+            opcode = code.name
             if count >= most:
                 limits = f"{most:,} pickle opcodes beside {storages:,} members"
                 raise NotUnderstoodError(f"{name}: not read: more than {limits}")
@@ -104,11 +105,6 @@ def read_pickle(raw: bytes, name: str, refused: Callable[[str], bool], storages:
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeError) as error:
         raise TensorFileError(f"{name}: the pickle is damaged ({type(error).__name__})") from None
     raise TensorFileError(f"{name}: the pickle is damaged (it does not end)")
-
-
-def _opcodes(raw: bytes) -> Iterator[tuple[str, Any, int | None]]:
-    for opcode, argument, position in pickletools.genops(raw):
-        yield opcode.name, argument, position
 
 
 class _Reader:

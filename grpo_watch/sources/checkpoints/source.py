@@ -274,13 +274,11 @@ def _vanished(found: CheckpointFolder) -> bool:
 
 def _lacks(found: CheckpointFolder) -> str:
     """What the framework writes last and did not."""
-    layout = layout_of(found.path.name) or next(filter(None, map(layout_of, map(_name, found.path.parents))), None)
+    layout = layout_of(found.path.name) or next(
+        filter(None, (layout_of(folder.name) for folder in found.path.parents)), None
+    )
     last = (*layout[0].markers, *layout[0].trackers) if layout else ()
     return f"no {last[0]}" if last and layout and layout[0].markers else f"{' or '.join(last)} has not reached it"
-
-
-def _name(path: Path) -> str:
-    return path.name
 
 
 def joint_digest(weights: CheckpointWeights) -> str:

@@ -196,12 +196,9 @@ def group_by_key(
     wanted = None if keys is not None else group_size or sizes.most_common(1)[0][0]
     chosen = [at for at in members.values() if wanted is None or len(at) == wanted]
     if not chosen:
-        return Grouping((), f"no prompt has {wanted} completions, but {_commonest(sizes)}", digest, prompts)
+        shown = ", ".join(f"{count} x {size}" for size, count in sizes.most_common(3))
+        return Grouping((), f"no prompt has {wanted} completions, but {shown}", digest, prompts)
     return Grouping(summaries(rows, chosen, rewards, examples=examples), "", digest, prompts)
-
-
-def _commonest(sizes: Counter[int]) -> str:
-    return ", ".join(f"{count} x {size}" for size, count in sizes.most_common(3))
 
 
 TRIED = 20

@@ -113,7 +113,8 @@ def group(
     if reason or size is None:
         return Grouping((), reason, digest, prompts)
     members = [range(at, at + size) for at in range(0, len(rows), size)]
-    return Grouping(summaries(rows, members, rewards, examples=examples), "", digest, prompts, _odd(rows, rewards))
+    odd = tuple(name for name, column in rewards.items() if len(column) != len(rows))
+    return Grouping(summaries(rows, members, rewards, examples=examples), "", digest, prompts, odd)
 
 
 def digests(rows: CollectedRows) -> tuple[str, str]:
@@ -187,10 +188,6 @@ def _sample(rows: CollectedRows, members: Sequence[Sequence[int]]) -> dict[int, 
         chosen[number] = members[number]
         left -= len(members[number])
     return chosen
-
-
-def _odd(rows: CollectedRows, rewards: Mapping[str, Sequence[object]]) -> tuple[str, ...]:
-    return tuple(name for name, column in rewards.items() if len(column) != len(rows))
 
 
 def _why_not(rows: int, size: int | None) -> str:

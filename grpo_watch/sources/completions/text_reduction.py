@@ -156,11 +156,7 @@ def token_ids(value: object) -> array[int] | None:
 def excerpt(head: str, limit: int = EXCERPT) -> str:
     """One line of at most ``limit`` (below 400) characters: secrets masked, control characters escaped."""
     masked = _SECRET.sub("[…]", head[:EXCERPT_HEAD])
-    return "".join(char if char.isprintable() else _escaped(char) for char in masked[:limit])[:limit]
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in masked[:limit])[:limit]
 
 
 def digest(text: str) -> bytes:

@@ -80,12 +80,9 @@ class ConsoleParser(ConsoleRows):
             **self._lines.state(),
             **self._errors.state(),
             **self._own.state(),
-            **self._of_tables(),
+            **(self._tables.state() if self._tables is not None else {}),
             **({"page": True} if self._envelope.page else {}),
         }
-
-    def _of_tables(self) -> Mapping[str, Scalar]:
-        return self._tables.state() if self._tables is not None else {}
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
         """The items of one piece (what is between two carriage returns or line ends)."""

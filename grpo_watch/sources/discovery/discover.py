@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_watch.descriptors import ADVICE, enough, lacking
-from grpo_watch.frameworks.framework_tables import bases_last
+from grpo_watch.frameworks.framework_tables import bases_last, frameworks
 from grpo_watch.sources.discovery.grouping import (
     MEMBER,
     FoundPart,
@@ -272,7 +272,8 @@ def _nearest(named: set[str | None]) -> str | None:
 
 def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
     own_end = part.what is ChannelContent.CONSOLE and not part.from_wandb
-    metrics_end = part.what is ChannelContent.JSONL and _shows_end(part.framework)
+    table = frameworks().get(part.framework or "")
+    metrics_end = part.what is ChannelContent.JSONL and table is not None and table.traces.shows_end
     suffix = {
         ChannelContent.CHECKPOINTS: "checkpoint-*",
         ChannelContent.TRAINER_STATE: "checkpoint-*/trainer_state.json",
@@ -286,10 +287,6 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
     if part.job and part.what is not ChannelContent.CONSOLE:
         name = f"{name}{MARK}{part.job}"
     return FoundChannel(name, part.what, part.path, segment, own_end or metrics_end, in_folder=not draft.lone)
-
-
-def _shows_end(framework: str | None) -> bool:
-    return any(table.name == framework and table.traces.shows_end for table in bases_last())
 
 
 def _config_channels(parts: Sequence[FoundPart], draft: RunDraft, order: dict[FoundPart, int]) -> list[FoundChannel]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
+from math import isclose
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,8 @@ class LogFolders:
         One after the other they are the attempts of one run: a job that is resumed without an id gets another one.
         """
         logs = [part for part in draft.parts if part.what in BLOCK_LOGS]
-        others = [part for part in draft.parts if part not in logs and not _of_wandb(part)]
+        own = [part for part in draft.parts if part.what is ChannelContent.WANDB_TABLES or part.from_wandb]
+        others = [part for part in draft.parts if part not in logs and part not in own]
         if len({_id(part) for part in logs}) < 2 or len({part.what for part in logs}) > 1 or others:  # noqa: PLR2004
             return [draft]
         spans = {part: span for part in logs if (span := self._span(part, roots)) is not None}
@@ -113,10 +115,6 @@ def _id(part: FoundPart) -> str:
     if part.what is ChannelContent.SWANLAB:  # before 0.8 only its folder's name has it
         return part.folder.name.rpartition("-")[2]
     return part.path.stem.removeprefix("run-")
-
-
-def _of_wandb(part: FoundPart) -> bool:
-    return part.what is ChannelContent.WANDB_TABLES or part.from_wandb
 
 
 def _per_id(draft: RunDraft, logs: Sequence[FoundPart]) -> Iterator[RunDraft]:
@@ -178,12 +176,10 @@ class _Shown:
     def contradicts(self, other: _Shown) -> bool:
         """Whether both show a loss, and not the same one."""
         shared = self.losses.keys() & other.losses.keys()
-        same = bool(shared) and all(_close(self.losses[step], other.losses[step]) for step in shared)
+        same = bool(shared) and all(
+            isclose(self.losses[step], other.losses[step], rel_tol=ROUNDING, abs_tol=ROUNDING) for step in shared
+        )
         return bool(other.losses) and not same
-
-
-def _close(first: float, second: float) -> bool:
-    return abs(first - second) <= ROUNDING * max(1.0, abs(first))
 
 
 def without_others(draft: RunDraft, roots: Sequence[Path]) -> RunDraft:

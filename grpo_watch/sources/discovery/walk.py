@@ -84,7 +84,7 @@ class Walk:
         if layout is not None and not layout.holds:
             listed.checkpoints = True
             listed.states = listed.states or STATE in layout.markers
-        elif entry.name in SKIPPED or _is_unfinished(entry.name):
+        elif entry.name in SKIPPED or any(one.unfinished and one.unfinished.fullmatch(entry.name) for one in layouts()):
             if entry.name == TABLES[0]:  # wandb's tables lie in it
                 self._enter(path)
                 self._enter(path / TABLES[1])
@@ -153,7 +153,3 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:
         return False
-
-
-def _is_unfinished(name: str) -> bool:
-    return any(layout.unfinished is not None and layout.unfinished.fullmatch(name) for layout in layouts())

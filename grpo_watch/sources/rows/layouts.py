@@ -182,15 +182,13 @@ def _by_index(part: Mapping[str, Any]) -> Rows:
     if not columns or len(columns) < len(part) or any(_named_step(key) is not None for key in columns):
         return []
     first = next(iter(columns.values()))
-    if any(_named_step(index) is None for index in first) or not all(map(_all_numbers, map(_values, columns.values()))):
+    if any(_named_step(index) is None for index in first) or not all(
+        _all_numbers([*each.values()]) for each in columns.values()
+    ):
         return []
     rows = [{str(key): value.get(index) for key, value in columns.items()} for index in first]
     unnumbered = step_key(map(str, columns)) is None
     return [_stepped({**row, "step": _named_step(at)} if unnumbered else row) for at, row in zip(first, rows)]  # noqa: B905 (as many)
-
-
-def _values(part: Mapping[Any, Any]) -> list[Any]:
-    return list(part.values())
 
 
 def _beside_columns(part: Mapping[str, Any]) -> Rows:
@@ -220,12 +218,8 @@ def _traces(part: Sequence[Any]) -> Rows:
 def _labelled(part: Mapping[str, Any]) -> Rows:
     """The lines of a chart beside the steps that they share: ``{"labels": [1, 2], "datasets": [{"label": …}]}``."""
     shared = {key: part[key] for key in STEPS if isinstance(part.get(key), list)}
-    lines = next((value for value in part.values() if isinstance(value, list) and all(map(_is_mapping, value))), None)
+    lines = next((v for v in part.values() if isinstance(v, list) and all(isinstance(one, dict) for one in v)), None)
     return _traces([{**shared, **line} for line in lines]) if shared and lines else []
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def _name(part: Mapping[str, Any]) -> str | None:

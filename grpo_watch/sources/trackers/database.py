@@ -64,7 +64,7 @@ def query(
     mode = "immutable=1" if still else "mode=ro"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=1.0)) as database:
-            database.text_factory = _text
+            database.text_factory = lambda data: data.decode("utf-8", "replace")  # broken text hides no other row
             database.set_progress_handler(lambda: 1, STEPS)
             if sys.version_info >= (3, 11):
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * LONGEST_TEXT)
@@ -75,11 +75,6 @@ def query(
             return _bounded(database.execute(sql, values))
     except sqlite3.Error as error:
         raise SourceError(f"{path}: can't be read as a tracker's database: {error}") from error
-
-
-def _text(data: bytes) -> str:
-    """A text that is no UTF-8 hides no other row."""
-    return data.decode("utf-8", "replace")
 
 
 def _bounded(rows: Iterable[Row]) -> list[Row]:
