@@ -193,11 +193,7 @@ class ConsoleParser(ConsoleRows):
         return not self._errors.inside
 
     def _of_own_loop(self, data: bytes) -> bool:
-        return (
-            self._may_be_own
-            and self._own.wants(data)
-            and self._own_rows(data, self._own.table if data[:2] == TABLE else self._own.line)
-        )
+        return self._may_be_own and self._own.wants(data) and self._own_rows(data, self._own.line)
 
     def _own_rows(self, data: bytes, read: Callable[[bytes], Sequence[MetricLine]]) -> bool:
         before = self.state() if self._savable else {}

@@ -185,7 +185,7 @@ class BarRows:
 
 
 DRAWN = b"\xe2\x94"
-"""How the branches of a tree begin, which belong to no row."""
+"""How the lines of a table that is drawn with rules begin, and the branches of a tree."""
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
 """Moves the cursor of a terminal, behind a bar drawn below another one."""
 
@@ -202,20 +202,16 @@ class OwnRows:
         self._lines = OwnLines(str(state.get("own") or ""), names)
         self._columns = PrintedColumns(str(state.get("columns") or ""), names)
         self._bars = BarRows(str(state.get("bars") or ""))
-        self._asked, self.sure = any(state.get(name) for name in ("own", "columns", "bars")), False
-        self._look()
 
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart; nothing while nothing that looks like a row was seen."""
-        if not self._asked:
-            return {}
         kept = {"own": self._lines.state(), "columns": self._columns.state(), "bars": self._bars.state()}
         return {name: state for name, state in kept.items() if state}
 
-    def _look(self) -> None:
-        """``sure``: the rows of the log are those of an own loop."""
-        self.sure = self._lines.sure or self._columns.open or self._bars.sure
-        self._asked = self._asked or self.sure
+    @property
+    def sure(self) -> bool:
+        """Whether the rows of the log are those of an own loop."""
+        return self._lines.sure or self._columns.open or self._bars.sure
 
     @property
     def counted(self) -> bool:
@@ -230,36 +226,20 @@ class OwnRows:
         return False
 
     def line(self, data: bytes) -> Sequence[MetricLine]:
-        """The rows that a line completes."""
-        if self._bars.sure or data.lstrip().startswith(DRAWN):
+        """The rows that a line completes; one drawn with rules can only be of a table."""
+        drawn = data.lstrip().startswith(DRAWN)
+        if self._bars.sure or (drawn and self._lines.sure):
             return ()
-        self._asked = True
-        rows = (() if self._lines.sure else self._columns.feed(data)) or self._lines.feed(data)
-        self._look()
-        return rows
-
-    def table(self, data: bytes) -> Sequence[MetricLine]:
-        """The row that a line drawn with rules completes: other text never looks so."""
-        if self._bars.sure or self._lines.sure:
-            return ()
-        rows = self._columns.feed(data)
-        self._look()
-        return rows
-
-    def bar(self, data: bytes) -> Sequence[MetricLine]:
-        """The row that a bar completes."""
-        if self._lines.sure or self._columns.open:
-            return ()
-        self._asked = True
-        rows = self._bars.feed(data)
-        self._look()
-        return rows
+        rows = () if self._lines.sure else self._columns.feed(data)
+        return rows if rows or drawn else self._lines.feed(data)
 
     def bar_or_line(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that a bar completes, or the line behind it: what is printed below a bar often shares its line."""
         behind = training_bar(data)[1]
         line = MOVES.sub(b"", data[behind:]).strip() if behind else b""
-        return self.line(line) if line else self.bar(MOVES.sub(b"", data))
+        if line:
+            return self.line(line)
+        return () if self._lines.sure or self._columns.open else self._bars.feed(MOVES.sub(b"", data))
 
     def flush(self) -> Sequence[MetricLine]:
         """The rows that are held back."""
