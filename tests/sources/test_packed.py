@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import os
 import random
 import zlib
 from collections.abc import Callable
@@ -17,8 +16,8 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.files import decompress as packed
-from grpo_watch.sources.files.decompress import plain
-from grpo_watch.sources.files.reading import BUDGET, open_regular
+from grpo_watch.sources.files.decompress import beginning
+from grpo_watch.sources.files.reading import BUDGET
 
 LINES = [f"step {n} | loss 0.1 | reward 0.{n}\n" for n in range(1, 8)]
 PACK: dict[str, Callable[[str], bytes]] = {
@@ -84,7 +83,7 @@ def test_a_damaged_file_is_refused_and_a_cut_one_read_as_far_as_it_goes(tmp_path
     path = tmp_path / "a.log.gz"
     path.write_bytes(b"\x1f\x8b" + b"no stream" * 9)
     with pytest.raises(SourceError, match="compressed and damaged"):
-        plain(open_regular(path, [tmp_path]))
+        beginning(path, [tmp_path], 1 << 20)
     whole = gzip.compress(
         "".join(f"step {n} | loss 0.{n * 7919 % 997} | reward 0.{n}\n" for n in range(1, 999)).encode()
     )
@@ -100,7 +99,7 @@ def test_a_sparse_file_that_begins_like_a_packed_one_is_refused(head: bytes, tmp
         file.write(head)
         file.truncate(64 << 30)
     with pytest.raises(SourceError, match="compressed and damaged"):
-        plain(open_regular(path, [tmp_path]))
+        beginning(path, [tmp_path], 1 << 20)
 
 
 def test_a_turn_unpacks_no_more_than_its_budget(tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_no_more_is_unpacked_than_fits_into_memory(name: str, tmp_path: Path, mo
     path, text = tmp_path / name, "".join(LINES)
     path.write_bytes(PACK[name](text))
     monkeypatch.setattr(packed, "LARGEST", 200)
-    assert os.pread(plain(open_regular(path, [tmp_path])), 1000, 0) == text.encode()[:186]
+    assert beginning(path, [tmp_path], 1000) == text.encode()[:186]
 
 
 def descriptors() -> int:

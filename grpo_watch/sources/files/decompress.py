@@ -8,7 +8,8 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -241,34 +242,32 @@ def _amount(size: int) -> str:
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size} bytes"
 
 
-def plain(descriptor: int, most: int = PIECE) -> int:
-    """A descriptor of the file's text: itself, or one of memory, which holds about so many bytes of it at most.
-
-    Raises:
-        SourceError: the file is damaged from its beginning on.
-    """
-    if not is_packed(os.pread(descriptor, 8, 0)):
-        return descriptor
-    return Unpacker(Path(), os.dup(descriptor)).text(most)
-
-
-def beginning(path: Path, roots: Sequence[Path], size: int) -> bytes:
-    """The first bytes of a file's text, so many at most.
+@contextmanager
+def text_of(path: Path, roots: Sequence[Path], most: int) -> Iterator[int]:
+    """A descriptor of a file's text, closed afterwards: its own, or of memory that holds about so many bytes at most.
 
     Raises:
         OSError: it can't be opened.
-        SourceError: it is no regular file, lies outside, or is damaged.
+        SourceError: it is no regular file, lies outside, or is damaged from its beginning on.
     """
     opened = descriptor = open_regular(path, roots)
     try:
-        descriptor, parts, at = plain(opened, size), list[bytes](), 0
-        while part := os.pread(descriptor, size - at, at):  # a file system may give fewer bytes than there are
-            parts.append(part)
-            at += len(part)
-        return b"".join(parts)
+        if is_packed(os.pread(opened, 8, 0)):
+            descriptor = Unpacker(Path(), os.dup(opened)).text(most)
+        yield descriptor
     finally:
         for each in {opened, descriptor}:
             os.close(each)
+
+
+def beginning(path: Path, roots: Sequence[Path], size: int) -> bytes:
+    """The first bytes of a file's text, so many at most; raises what ``text_of`` raises."""
+    parts, at = list[bytes](), 0
+    with text_of(path, roots, size) as descriptor:
+        while part := os.pread(descriptor, size - at, at):  # a file system may give fewer bytes than there are
+            parts.append(part)
+            at += len(part)
+    return b"".join(parts)
 
 
 def _reader(data: bytes) -> Any:
@@ -290,23 +289,17 @@ def ends_of(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
     That is the hole that a writer leaves which continues after a truncation (where it is longer than the window, the
     end stands for the beginning too), and lines that are longer than the window and have others behind them.
     """
-    opened = descriptor = open_regular(path, roots)
-    try:
-        descriptor = plain(opened, FARTHEST)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
+    with text_of(path, roots, FARTHEST) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        head = file.read(WINDOW)
+        size = os.fstat(descriptor).st_size
+        tail = os.pread(descriptor, WINDOW, max(WINDOW, size - WINDOW)) if size > WINDOW else b""
+        if tail and b"\n" not in head:
             file.seek(0)
-            head = file.read(WINDOW)
-            size = os.fstat(descriptor).st_size
-            tail = os.pread(descriptor, WINDOW, max(WINDOW, size - WINDOW)) if size > WINDOW else b""
-            if tail and b"\n" not in head:
-                file.seek(0)
-                while len(line := file.readline(FARTHEST)) > WINDOW and line.endswith(b"\n") and file.tell() < FARTHEST:
-                    pass
-                head = line + file.read(WINDOW) if 0 < len(line) <= WINDOW else head
-        return head.lstrip(b"\0") or tail.lstrip(b"\0"), tail
-    finally:
-        for each in {opened, descriptor}:
-            os.close(each)
+            while len(line := file.readline(FARTHEST)) > WINDOW and line.endswith(b"\n") and file.tell() < FARTHEST:
+                pass
+            head = line + file.read(WINDOW) if 0 < len(line) <= WINDOW else head
+    return head.lstrip(b"\0") or tail.lstrip(b"\0"), tail
 
 
 def unpacked_name(path: Path) -> str:
