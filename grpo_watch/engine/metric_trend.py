@@ -91,6 +91,10 @@ NEARLY_ALL = 0.02
 """Distance from 1 at which a mean of 0/1 rewards is that of solved prompts: one completion in fifty is wrong."""
 
 
+VARIED = 3
+"""Different mean rewards among the newest ``WIDTH``: one text per prompt gives one number, or a few."""
+
+
 def at_maximum(rewards: Sequence[float], lowest: float, highest: float) -> bool:
     """Whether these rewards are a maximum: above 0, at the top of what the run has seen, and of 0…1 or without a dip.
 
@@ -239,6 +243,14 @@ class RewardTrend(NoisyTrend):
         else:
             self.same, self.same_before = 1, max(self.same, self.same_before)
         super().push(value)
+
+    @property
+    def varies(self) -> bool:
+        """Whether the newest rewards are ``VARIED`` different ones and no maximum.
+
+        Groups with a signal give such rewards; so do flat groups of changing prompts.
+        """
+        return len(set(self.newest)) >= VARIED and not self.solved
 
     @property
     def solved(self) -> bool:

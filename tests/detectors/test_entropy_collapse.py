@@ -46,6 +46,13 @@ def test_signs_and_their_weight(late: dict[str, float], severity: str) -> None:
     assert [change[2] for change in fed(**late).changes][-1:] == [severity]
 
 
+def test_where_no_row_shows_the_groups_next_to_no_choice_is_enough() -> None:
+    """At 0.0015 nats, one token in 600 is drawn by chance; groups that are known to differ refute it."""
+    assert [change[2] for change in fed(0.0015).changes] == ["warning"]
+    assert fed(0.0025).changes == []
+    assert fed(0.0015, reward_zero_std_ratio=0.1).changes == []
+
+
 @pytest.mark.parametrize(
     "late", [{"reward_zero_std_ratio": 0.15}, {"reward_mean": 0.7}, {"completion_truncated_ratio": 0.4}], ids=str
 )

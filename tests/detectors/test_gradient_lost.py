@@ -70,10 +70,24 @@ def test_rows_that_reuse_a_batch_keep_its_share() -> None:
 
 
 def test_unknown_share_is_no_signal() -> None:
-    """Nothing shows the groups."""
+    """Nothing shows the groups, nor do rewards."""
     run = Watched("gradient-lost").feed_all(row(step, grad_norm=0.0) for step in range(1, 100))
     assert run.changes == []
-    assert "without a learning signal" in run.blind_reason
+    assert "not known" in run.blind_reason
+
+
+@pytest.mark.parametrize(
+    ("rewards", "fires"),
+    [((0.3, 0.4, 0.5), [("firing", 22, "warning")]), ((1.0, 1.0, 1.0), []), ((0.4, 0.5, 0.4), [])],
+    ids=["vary", "solved", "two numbers"],
+)
+def test_no_gradient_for_ten_rows_trains_nothing_where_rewards_vary(
+    rewards: tuple[float, ...], fires: list[object]
+) -> None:
+    """After twelve rows with one. The groups are not known: solved prompts, or one text for each, leave none either."""
+    values = [(0.5 if step <= 12 else 0.0, rewards[step % 3]) for step in range(1, 61)]
+    rows = [row(step, grad_norm=norm, reward_mean=reward) for step, (norm, reward) in enumerate(values, start=1)]
+    assert Watched("gradient-lost").feed_all(rows).changes == fires
 
 
 def test_eight_decimals_round_a_tiny_gradient_down() -> None:

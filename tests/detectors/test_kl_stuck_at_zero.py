@@ -162,6 +162,25 @@ def test_a_kl_measured_before_shows_that_it_is_computed(before: float, severity:
     assert {change[2] for change in run.changes} == {severity}
 
 
+@pytest.mark.parametrize(
+    ("also", "rewards", "severity"),
+    [
+        ({"reward_zero_std_ratio": 0.2}, (0.4, 0.4, 0.4), {"critical"}),
+        ({}, (0.3, 0.4, 0.5), {"warning"}),
+        ({}, (0.4, 0.4, 0.4), set()),
+    ],
+    ids=["groups differ", "rewards vary", "nothing known"],
+)
+def test_a_kl_that_was_measured_needs_no_learning_rate(
+    also: dict[str, float], rewards: tuple[float, ...], severity: set[str]
+) -> None:
+    """A warm-up can't explain a KL that was 0.004 and is 0 for thirty rows."""
+    run = Watched("kl-stuck-at-zero")
+    for step in range(1, 41):
+        run.feed(row(step, kl_reference=0.004 if step <= 10 else 0.0, reward_mean=rewards[step % 3], **also))
+    assert {change[2] for change in run.changes} == severity
+
+
 def test_a_resume_sums_again() -> None:
     """The second attempt's first row proves nothing again: pending at 22, firing at 30."""
     run = watched().feed_all(a_row(step, 1e-6) for step in range(1, 21))

@@ -74,7 +74,12 @@ class GradientLost(Detector):
     likely_causes = GRADIENTS
     dashboards = ("grpo-sampling-weights",)
 
-    needs = (("grad_norm", "reward_zero_std_ratio"), ("grad_norm", "reward_group_std"), ("grad_norm", "advantage_max"))
+    needs = (
+        ("grad_norm", "reward_zero_std_ratio"),
+        ("grad_norm", "reward_group_std"),
+        ("grad_norm", "advantage_max"),
+        ("grad_norm", "reward_mean"),
+    )
     coincidence: float = param(
         1e-6, "fires if the probability of so many zero rows is below this", minimum=0, maximum=1
     )
@@ -102,7 +107,9 @@ class GradientLost(Detector):
             return no_data(
                 NotApplicable("every completion is truncated and left out of the loss, so a zero gradient is expected")
             )
-        signal = 0.0 if run.learning.signal is None else run.learning.signal
+        if run.learning.signal is None:
+            return self._unknown_signal(record, norm, run)
+        signal = run.learning.signal
         if signal > 0.0 and self._own_groups(run):
             signal = 1.0
         chance = 1.0 - signal * (1.0 - run.masked.chance)
@@ -140,6 +147,22 @@ class GradientLost(Detector):
         """Whether the log rounds so much that a small gradient may print as 0."""
         resolution = run.learning.resolution(row) or 0.0
         return resolution / 2 > LEAST_NORM and run.learning.highest_norm < CLEARLY * resolution
+
+    def _unknown_signal(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
+        """Judge a zero where no metric tells flat groups: for long it trains nothing, whatever the cause."""
+        self.rows += 1
+        self.first_step = self.first_step or row.step
+        if self.rows < SAME_ROWS or not run.trend.reward.varies or self._hidden(row, run):
+            return no_data(NotYet("whether rewards differ inside groups is not known"))
+        return breach(
+            value=norm,
+            severity=Severity.WARNING,
+            message=f"grad_norm is exactly 0 on {self.rows} rows in a row although the mean reward varies: nothing is "
+            "trained, as the gradient is lost or no group has differing rewards",
+            first_step=self.first_step,
+            immediate=True,
+            evidence={"grad_norm": norm, "rows": self.rows, "reward_mean": run.newest("reward_mean")},
+        )
 
     def _extend(self, row: MetricRow, norm: float, chance: float, *, hidden: bool) -> Iterable[Reading]:
         self.rows += 1

@@ -203,7 +203,11 @@ class KlStuckAtZero(Detector):
     dashboards = ("grpo-sampling-weights",)
 
     reads = (MetricRow, CheckpointDigest)
-    needs = (("kl_reference", "learning_rate"), ("kl_policy_update", "learning_rate"))
+    needs = (
+        ("kl_reference", "learning_rate"),
+        ("kl_reference", "reward_mean"),
+        ("kl_policy_update", "learning_rate"),
+    )
     min_cumulative_lr: float = param(1e-7, "summed learning rate (with a signal) before a zero counts", minimum=0)
     min_cumulative_lr_adapter: float = param(1e-6, "the same, if an adapter is trained", minimum=0)
     min_signal: float = param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1)
@@ -255,15 +259,24 @@ class KlStuckAtZero(Detector):
 
     def _not_evidence(self, row: MetricRow, run: RunView, floor: float | None = None) -> str | None:
         """Why a zero in this row proves nothing; None: it counts."""
-        learning, adapter = run.learning, bool(run.setting("adapter"))
-        if not learning.rate_known:
+        measured = floor is None and self.measured_in == run.attempt
+        if not (measured or run.learning.rate_known):
             return "no learning rate is logged, so a zero KL may be a warm-up"
-        if learning.signal is None:
+        return self._no_signal(run, measured=measured) or (None if measured else self._too_early(row, run, floor))
+
+    def _no_signal(self, run: RunView, *, measured: bool) -> str | None:
+        """A KL that was ``measured`` and is gone needs no group's spread: rewards that vary show that batches do."""
+        signal = run.learning.signal
+        if signal is None and not (measured and run.trend.reward.varies):
             return NotYet("whether rewards differ inside groups is not known yet")
         if run.masked.whole or run.masked.chance > RARE:
             return "all completions are truncated and left out of the loss, so no token has a KL"
-        if learning.signal < self.min_signal:
+        if signal is not None and signal < self.min_signal:
             return NotApplicable("no group has differing rewards, so nothing is learned and KL 0 is expected")
+        return None
+
+    def _too_early(self, row: MetricRow, run: RunView, floor: float | None) -> str | None:
+        learning, adapter = run.learning, bool(run.setting("adapter"))
         least = self.min_cumulative_lr_adapter if adapter else self.min_cumulative_lr
         if learning.total < least or not learning.kl_would_show(row, adapter=adapter, floor=floor):
             return NotApplicable("the learning rate summed so far is too small for a KL that this log could show")
@@ -274,19 +287,21 @@ class KlStuckAtZero(Detector):
         measured = self.measured_in == run.attempt
         beta_open = not (measured or run.known("beta") or run.setting("kl_implies_beta") is True)
         adapter_open = not (measured or run.known("adapter") or run.learning.kl_would_show(row, adapter=True))
-        signal = run.learning.signal or 0.0
-        message = f"KL to the reference is exactly 0 although {signal:.0%} of the groups have differing rewards"
+        signal = run.learning.signal
+        shown = "the mean reward varies" if signal is None else f"{signal:.0%} of the groups have differing rewards"
+        message = f"KL to the reference is exactly 0 although {shown}"
+        unsure = adapter_open or learns or signal is None
         return Reading(
             Verdict.BREACH,
             value=kl,
-            severity=Severity.INFO if beta_open else Severity.WARNING if adapter_open or learns else None,
+            severity=Severity.INFO if beta_open else Severity.WARNING if unsure else None,
             message=ask_for_beta(run.framework)
             if beta_open
             else message + (FOLLOWS if learns else ADAPTER_OPEN if adapter_open else ""),
             hint=OWN_COPY if learns and not beta_open else "",
             evidence={
                 "kl_reference": kl,
-                "reward_zero_std_ratio": round(1.0 - signal, 6),
+                "reward_zero_std_ratio": None if signal is None else round(1.0 - signal, 6),
                 "summed_learning_rate": float(f"{run.learning.total:.4g}"),
                 "grad_norm": number(row, "grad_norm"),
             },

@@ -20,6 +20,10 @@ NO_CHOICE = 0.02
 """Entropy in nats per token below which sampling is nearly deterministic: 0.02 is one token in 300 at even odds."""
 
 
+ONE_IN = 500.0
+"""Below an entropy of 1 / 500 nats per token, fewer than one token in so many is drawn by chance."""
+
+
 class EntropyCollapse(Detector):
     """Never judges the level alone: a confident policy may keep learning at any entropy."""
 
@@ -48,7 +52,7 @@ class EntropyCollapse(Detector):
             return QUIET
         signs = trend.signs() & WITH_A_FALL
         grave = signs & ({TrendSign.REWARD_FELL} if trend.reward.gained() or trend.reward.solved else NARROWED)
-        says = named(signs) or self._narrows(trend)
+        says = named(signs) or self._narrows(trend) or self._one_text(trend)
         if not says:
             return no_data(NotApplicable("entropy is low, but reward, spread and texts are unaffected"))
         return breach(
@@ -78,6 +82,13 @@ class EntropyCollapse(Detector):
             if track.mean is not None and track.mean >= track.lowest + self.rise:
                 return words
         return "reward falls" if trend.reward.fell(self.loss) else ""
+
+    @staticmethod
+    def _one_text(trend: Trend) -> str:
+        """Where no row tells whether groups differ: an entropy that leaves next to one text per prompt, in words."""
+        if trend.silent.mean is not None or trend.repeated.mean is not None or trend.entropy.mean is None:
+            return ""
+        return "next to one text per prompt is left" if 0.0 < trend.entropy.mean * ONE_IN < 1.0 else ""
 
 
 NOISY = frozenset({TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF})
