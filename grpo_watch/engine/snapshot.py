@@ -95,7 +95,7 @@ def _lacking(monitor: Monitor, state: RunState) -> str:
         lacking.append(absent)
     if not lacking:
         return monitor.reason or (NotApplicable if state.rows else NotYet)(NEVER_JUDGED)
-    needed = NEEDS + ", or ".join(" and ".join(absent) for absent in lacking)
+    needed = NEEDS + ", or ".join(dict.fromkeys(" and ".join(absent) for absent in lacking))
     unread = [state.refused.get(need) for absent in lacking for need in absent]
     why = next(filter(None, unread), None if state.rows else state.refused.get(ROWS))
     return f"{needed}: {why}" if why else needed
