@@ -127,30 +127,16 @@ def test_ms_swifts_model_card_names_a_library(tmp_path: Path) -> None:
 
 
 def test_checkpoint_files(tmp_path: Path) -> None:
-    """Of the newest complete checkpoint: adapter, data type, and the numbers at the end of the trainer's state."""
-    state = {
-        "global_step": 40,
-        "log_history": [{"max_steps": 7}],
-        "logging_steps": 5,
-        "max_steps": 100,
-        "save_steps": 20,
-    }
+    """Of the newest complete checkpoint: adapter and data type; its state is read with its rows."""
     for step in (20, 40):
         folder = tmp_path / f"checkpoint-{step}"
-        write(folder / "trainer_state.json", json.dumps(state, indent=2, sort_keys=True))
+        write(folder / "trainer_state.json", json.dumps({"global_step": step}))
         write(
             folder / "adapter_config.json", {"peft_type": "LORA", "init_lora_weights": "pissa" if step == 40 else True}
         )
     write(tmp_path / "checkpoint-60/config.json", {"dtype": "bfloat16"})  # still being written
     found = {setting: value for config in read_run_config(tmp_path) for setting, value in values(config).items()}
-    assert found == {
-        "adapter": True,
-        "peft_type": "LORA",
-        "adapter_init": "pissa",
-        "logging_steps": 5,
-        "max_steps": 100,
-        "save_steps": 20,
-    }
+    assert found == {"adapter": True, "peft_type": "LORA", "adapter_init": "pissa"}
 
 
 def test_launch_files(tmp_path: Path) -> None:

@@ -202,16 +202,6 @@ def model_config(text: str, origin: str) -> RunConfig:
     return settings_alone(found)
 
 
-def trainer_state(text: str, origin: str) -> RunConfig:
-    """The end of a ``trainer_state.json`` (its keys are sorted: what is wanted follows the long ``log_history``)."""
-    found: dict[str, Setting] = {}
-    names = {"train_batch_size": "per_device_train_batch_size"}
-    pattern = r'^  "(max_steps|logging_steps|save_steps|num_train_epochs|train_batch_size)": ([\d.e+-]{1,20}),?$'
-    for key, value in re.findall(pattern, text, re.MULTILINE):
-        _put(found, names.get(key, key), typed(value), origin)
-    return settings_alone(found)
-
-
 def _put(found: dict[str, Setting], name: str, value: object, origin: str) -> None:
     """Keep a plain value; null, ``-1`` for "not set", NaN, infinities and anything nested are left out."""
     scalar: Scalar

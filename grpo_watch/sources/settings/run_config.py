@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 << 20
 MAX_YAML_BYTES = 1 << 20
-TAIL_BYTES = 16 << 10
 
 
 HYDRA = ".hydra"
@@ -126,14 +125,13 @@ CHECKPOINT, PACKAGES = "checkpoint", "packages"
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of file: names, in which folder it lies, how it is read. ``tail``: only its last bytes matter."""
+    """One kind of file: names, in which folder it lies, how it is read."""
 
     patterns: tuple[str, ...]
     read: Callable[[str, str], RunConfig]
     precedence: int
     below: str = ""
     limit: int = MAX_BYTES
-    tail: bool = False
 
 
 ARGUMENTS = tuple(filter(None, (table.traces.arguments.file for table in frameworks().values())))
@@ -154,7 +152,6 @@ KINDS = (
     _Kind(("config.yaml",), framework_yaml, FROM_CHECKPOINT, below=CHECKPOINT, limit=MAX_YAML_BYTES),
     _Kind(("adapter_config.json",), config_files.adapter, FROM_CHECKPOINT, below=CHECKPOINT),
     _Kind(("config.json",), config_files.model_config, FROM_CHECKPOINT, below=CHECKPOINT),
-    _Kind(("trainer_state.json",), config_files.trainer_state, FROM_CHECKPOINT, below=CHECKPOINT, tail=True),
 )
 
 
@@ -289,20 +286,14 @@ class RunConfigSource(ChannelSource):
 
 
 def _text(path: Path, roots: Sequence[Path], kind: _Kind) -> str:
-    """The file's text, or its last part.
+    """The file's text.
 
     Raises:
         SourceError: it lies outside the roots or is no regular file.
         OSError: it can't be read.
         ValueError: it is larger than any such file.
     """
-    descriptor = open_regular(path, roots)
-    try:
-        size = os.fstat(descriptor).st_size
-        if kind.tail:
-            return os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES)).decode("utf-8", "replace")
-        if size > kind.limit:
+    with os.fdopen(open_regular(path, roots), "rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > kind.limit:
             raise ValueError(f"{size} bytes, more than the limit of {kind.limit} for such files")
-        return os.pread(descriptor, kind.limit, 0).decode("utf-8", "replace")
-    finally:
-        os.close(descriptor)
+        return file.read(kind.limit).decode("utf-8", "replace")
