@@ -105,9 +105,13 @@ UNKNOWN: list[tuple[ChannelContent, Callable[[Path], None], str]] = [
     (
         ChannelContent.TABLE,
         text("m.html", "<table><tr><th>Step</th><th>Loss</th></tr><tr><td>1</td></tr></table>"),
-        "not-a-row: its rows have not the 2 cells of the header",
+        "not-a-row: no table with a Step column",
     ),
-    (ChannelContent.TABLE, text("m.html", "<th>Step</th><p>1</p>"), "not-a-row: no table with a Step column"),
+    (
+        ChannelContent.TABLE,
+        text("m.html", "<th>Step</th><p>1</p>"),
+        "not-a-row: no table with a Step column",
+    ),
     (
         ChannelContent.COMPLETION_DUMPS,
         text("rollouts/1.jsonl", lines(*({"question": "a", "answer": str(n)} for n in STEPS))),

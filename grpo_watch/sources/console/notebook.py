@@ -218,17 +218,17 @@ class HtmlTableSource(NotebookSource):
     """Reads the saved output of one training cell: an HTML table that is redrawn as it grows."""
 
     KIND = ChannelKind.JSONL
-    _unread = ""
+    _unread = False
 
     def _read(self, text: str) -> Notebook | None:
         notebook = Notebook()
         notebook.add_html(NO_CELL, text)
-        self._unread = TableParser(text).unread() if not (notebook.tables or notebook.frames) else ""
+        self._unread = not (notebook.tables or notebook.frames)
         return None if self._unread else notebook
 
     def _rest(self) -> Iterator[Item]:
         if self._unread and not self._given:
-            self._skip(self._unread)
+            self._skip("no table with a Step column and rows that fill its columns")
         return super()._rest()
 
 

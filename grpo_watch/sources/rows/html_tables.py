@@ -43,7 +43,6 @@ class TableParser(HTMLParser):
         super().__init__(convert_charrefs=True)
         self._frames = frames
         self.tables: list[HtmlTable] = []
-        self._width = self._uneven = 0
         self._header: list[str] = []
         self._lines: list[list[str]] = []
         self._before = ""
@@ -51,12 +50,6 @@ class TableParser(HTMLParser):
         self._cell: str | None = None
         self.feed(html)
         self._ended()
-
-    def unread(self) -> str:
-        """Why there are no lines, if any were written."""
-        if not self._width:
-            return "no table with a Step column"
-        return "" if self.tables or not self._uneven else f"its rows have not the {self._width} cells of the header"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """A line or a cell begins."""
@@ -86,11 +79,8 @@ class TableParser(HTMLParser):
     def _line(self) -> None:
         if not self._header:
             self._header = self._cells if "Step" in self._cells or (self._frames and _of_frame(self._cells)) else []
-            self._width = len(self._header) or self._width
         elif len(self._cells) == len(self._header):
             self._lines.append(self._cells)
-        else:
-            self._uneven += 1
 
     def _ended(self) -> None:
         if self._lines:
