@@ -71,6 +71,7 @@ def test_one_of_many_scores_is_tried(names: int, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(source, "signs_of", counted)
     lines = [f"task_{n} success: 0.{turn}{n}\n" for turn in range(40) for n in range(names)]
+    lines += [f"avg_response_length_correct: {turn}.5\n" for turn in range(90)]
     assert source.lone_score("".join(lines).encode()) == ""
     assert tried == ["task_0 success"]
 

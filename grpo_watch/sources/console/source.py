@@ -159,6 +159,8 @@ def _end(path: Path, roots: Sequence[Path]) -> bytes:
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
 SCORES = re.compile(rb"reward|return|score|correct|accura|success|solved", re.IGNORECASE)
+NO_SCORE = re.compile("length|token|time|loss", re.IGNORECASE)
+"""What a score's name has not: ``avg_response_length_correct``."""
 ENOUGH = 20
 """Rows of a text after which no more of it is read to recognise it; a framework names itself in the first."""
 
@@ -207,5 +209,6 @@ def lone_score(text: bytes) -> str:
 
 
 def _alone(line: bytes) -> PrintedField | None:
-    fields = fields_of(line.decode("utf-8", "replace")) if SCORES.search(line) is not None else ()
-    return fields[0] if len(fields) == 1 and may_show(line) else None
+    fields = fields_of(line.decode("utf-8", "replace")) if SCORES.search(line) is not None else []
+    alone = len(fields) == 1 and may_show(line) and NO_SCORE.search(fields[0].name) is None
+    return fields[0] if alone else None
