@@ -2,96 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import combinations
-from math import log10
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from grpo_watch.detectors.rollouts.copies import GroupSignal, earned_by, shown
-from grpo_watch.detectors.rollouts.copy_history import Arrangement, arrangements
+from grpo_watch.detectors.rollouts.copy_history import CopyPlaces
 from grpo_watch.detectors.shared.likely_causes import NEAR_COPIES
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import contradicted
 from grpo_watch.engine.window import Window
 
-ALIKE = 0.95
-"""Share of the completions in one place of the pattern that must begin like the first one there …"""
-OTHERS = 0.5
-"""… while of the pairs in different places at most this many do: a common phrase would be in all of them …"""
-CHANCE = -9.0
-"""… and the decimal logarithm of the chance that it came about if openings were drawn at random: 1 in 10^9, so that ten
-thousand batches with six arrangements each see it once in 10^4 runs."""
-
 SEED_HINT = (
     "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed; then compare how "
     "the completions of one group begin."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SharedPrefixes:
-    """Groups in which ranks or engines begin the same texts, in one arrangement.
-
-    ``together`` and ``apart`` are the shares of completions that begin alike in the same and in different places.
-    """
-
-    arrangement: Arrangement
-    together: float
-    apart: float
-
-    def says(self) -> str:
-        """One phrase for people."""
-        each = self.arrangement
-        step = f"every {each.texts}th" if each.layout == "stride" else each.says()
-        return f"completions begin alike in {self.together:.0%} of the cases ({step}), others in {self.apart:.0%}"
-
-    def evidence(self) -> dict[str, Scalar]:
-        """The numbers behind it."""
-        return {
-            "layout": self.arrangement.layout,
-            "distinct_openings": self.arrangement.texts,
-            "alike_ratio": round(self.together, 4),
-            "others_alike_ratio": round(self.apart, 4),
-        }
-
-
-def shared_openings(groups: Sequence[GroupSummary]) -> SharedPrefixes | None:
-    """The arrangement that explains which texts begin alike; None where none does, or exact copies do already.
-
-    Seeds that are shared and texts that drift apart late (batch effects of the kernels) leave equal beginnings at the
-    same distance in every group. Judged are groups of one prompt and of the commonest size, four texts or more.
-    """
-    judged = [group for group in groups if group.prompts == 1 and len(group.openings) == group.size > 3]  # noqa: PLR2004
-    if not judged:
-        return None
-    size = max((group.size for group in judged), key=[group.size for group in judged].count)
-    judged = [group for group in judged if group.size == size]
-    best, least = None, CHANCE
-    for each in arrangements(size):
-        together, apart = _shares([group.openings for group in judged], each.place)
-        chance = len(judged) * (size - each.texts) * log10(apart)
-        copies, _ = _shares([group.pattern for group in judged], each.place)
-        if together >= ALIKE and apart <= OTHERS and copies < OTHERS and chance < least:
-            best, least = SharedPrefixes(each, together, apart), chance
-    return best
-
-
-def _shares(patterns: Sequence[tuple[int, ...]], place: Callable[[int], int]) -> tuple[float, float]:
-    """Share of completions that are like the first of their place, and of pairs in different places that are alike.
-
-    The second never is 0: one pair more is counted as alike than was seen (Laplace).
-    """
-    places = [place(at) for at in range(len(patterns[0]))]
-    first = [places.index(one) for one in places]
-    others = [pair for pair in combinations(range(len(places)), 2) if places[pair[0]] != places[pair[1]]]
-    later = [at for at, one in enumerate(first) if one != at]
-    repeating = [each for each in patterns if len(set(each)) < len(each)]  # nothing is alike in the others
-    together = sum(each[at] == each[first[at]] for each in repeating for at in later)
-    apart = sum(each[one] == each[other] for each in repeating for one, other in others)
-    return together / (len(patterns) * len(later)), (apart + 1) / (len(patterns) * len(others) + 1)
 
 
 def different(group: GroupSummary) -> int:
@@ -113,8 +38,6 @@ def near_evidence(groups: Sequence[GroupSummary]) -> dict[str, Scalar]:
 
 OPENINGS = "openings"
 """Key of the alert about shared openings; the alert about near copies has none."""
-GROUPS = 64
-"""Number of newest groups whose openings are compared."""
 HARMLESS_HINT = (
     "Often caused by the task: edits of one text, or a fixed form around a few words. Investigate if the entropy "
     "falls or rewards inside the groups become equal."
@@ -139,22 +62,32 @@ class NearDuplicateCompletions(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.all, self.near, self.group_signal = Window(self.batches), Window(self.batches), GroupSignal(self.batches)
-        self.newest: deque[GroupSummary] = deque(maxlen=GROUPS)
+        self.openings = CopyPlaces()
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch together with those before it."""
         groups = run.functions.weighed(record.groups)
-        return (*self._near(groups, run), *self._openings(groups))
+        return (*self._near(groups, run), *self._openings(groups, record.step))
 
-    def _openings(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
-        self.newest.extend(group for group in groups if group.openings)
-        if not any(group.openings for group in groups):
-            return SILENT
-        found = shared_openings(self.newest)
+    def _openings(self, groups: tuple[GroupSummary, ...], step: int) -> Iterable[Reading]:
+        """Different texts that begin alike where ranks or engines with one seed lay copies, and nowhere else."""
+        judged = [g.openings for g in groups if g.prompts == 1 and g.unique == g.size == len(g.openings)]
+        for opening in judged:
+            self.openings.take(opening, step)
+        found = self.openings.found(judged)
         if found is None:
-            return (Reading(Verdict.OK, OPENINGS),)
-        message = f"{found.says()}: ranks or engines share a seed and their texts diverge late"
-        return breach(OPENINGS, found.together, message=message, evidence=found.evidence(), hint=SEED_HINT)
+            return (Reading(Verdict.OK, OPENINGS),) if judged else SILENT
+        where = found.arrangement
+        says = f"completions begin alike in the same places ({where.says()}) in {found.groups} groups in a row"
+        return breach(
+            OPENINGS,
+            found.groups,
+            message=f"{says}: ranks or engines share a seed and their texts diverge late",
+            evidence={"layout": where.layout, "distinct_openings": where.texts, "groups": found.groups},
+            first_step=found.first_step,
+            immediate=True,
+            hint=SEED_HINT,
+        )
 
     def _near(self, groups: tuple[GroupSummary, ...], run: RunView) -> Iterable[Reading]:
         compared = [
