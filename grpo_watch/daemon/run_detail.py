@@ -1,4 +1,4 @@
-"""What the page of one run shows beyond its snapshot: rows for charts, batches; bounded, and storable."""
+"""What is shown of one run beyond its snapshot: rows for charts, batches (bounded, and storable), and its channels."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import json
 import zlib
 from array import array
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from math import isnan, nan
-from typing import Any
+from typing import Any, TypeAlias
 
 from grpo_watch.daemon.metric_history import MetricHistory
+from grpo_watch.daemon.run_reader import RunReader
 from grpo_watch.engine.record_parts import GroupSummary
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
 from grpo_watch.frameworks.resolver import Resolver
+from grpo_watch.metrics.daemon_snapshot import ChannelStatus
+from grpo_watch.pipeline.secondary_channels import CONFLICT
 from grpo_watch.report.charts import DRAWN, Sparkline, ThinnedColumns, sparks
 
 BATCHES = 8
@@ -206,3 +210,45 @@ def _text(value: object) -> str:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     raise TypeError(type(value).__name__)
+
+
+Counts: TypeAlias = tuple[Counter[str], Counter[tuple[str, str]]]
+"""Records by kind of channel, and errors by kind and reason."""
+NOTHING: Counts = (Counter(), Counter())
+
+
+def statuses(reader: RunReader) -> tuple[ChannelStatus, ...]:
+    """How each kind of channel of a run does: the worst of its files, the oldest reading."""
+    kinds: dict[str, list[tuple[str, float | None]]] = {}
+    for source in reader.channels:
+        read_at = reader.read_at.get(source.name)
+        kinds.setdefault(label(source.what), []).append((source.stats.problem, read_at))
+    return tuple(
+        ChannelStatus(
+            source=kind,
+            up=not any(problem for problem, _ in channels),
+            read_at=min((at for _, at in channels if at is not None), default=None),
+            problem=next((problem for problem, _ in channels if problem), ""),
+        )
+        for kind, channels in kinds.items()
+    )
+
+
+def counts_of(reader: RunReader, conflicts: Mapping[str, int], failures: int) -> Counts:
+    """What a run's sources counted; ``conflicts`` between channels by source, ``failures`` to judge an item."""
+    records, errors = Counter[str](), Counter[tuple[str, str]]()
+    for source in reader.channels:
+        kind, stats = label(source.what), source.stats
+        records[kind] += stats.records
+        for reason, number in stats.skipped.items():
+            errors[kind, reason.value] += number
+        if source.name in conflicts:
+            errors[kind, CONFLICT] += conflicts[source.name]
+    if failures:
+        errors["pipeline", "internal"] += failures
+    return records, errors
+
+
+def label(what: str) -> str:
+    """A kind of channel as a label value."""
+    return what.replace(" ", "-")

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from grpo_watch.daemon import first_turns
+from grpo_watch.daemon.run_detail import counts_of
 from grpo_watch.daemon.run_end import RunLife
 from grpo_watch.daemon.run_reader import WatchOptions, newest_write
-from grpo_watch.daemon.run_status import counts_of, identity_of, swallowed
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.turn_order import TurnOrder
 from grpo_watch.daemon.watched_run import WatchedRun
@@ -165,7 +165,7 @@ class RunRegistry:
         whole = self._looks % WHOLE_LOOKS == 0
         names: set[str] = set()
         for run in found:
-            identity = identity_of(run)
+            identity = _identity_of(run)
             same = self._by_identity.get(identity)
             if not whole and same is not None and same.is_read and same.reader.has_all(run):
                 names.add(same.name)
@@ -292,7 +292,7 @@ class RunRegistry:
         known = run.found is not None
         if run.life.absence is None and known:
             log.info("a run is not found at present; its open files are read on", extra={"fields": {"run": run.name}})
-        part = run.found is not None and swallowed(run.found, found)
+        part = run.found is not None and _swallowed(run.found, found)
         if not run.life.miss(now, read, held=bool(held), moved=part or bool(held & set(files))):
             return
         if part:
@@ -335,3 +335,17 @@ def _inodes(found: Iterable[FoundRun]) -> frozenset[int]:
         with suppress(OSError):
             nodes.add(channel.path.stat().st_ino)
     return frozenset(nodes)
+
+
+def _identity_of(run: FoundRun) -> str:
+    """What stays of a run when its name would change: its folder, its address, or the log file that is a run."""
+    if run.remote:
+        return run.remote
+    lone = bool(run.channels) and not run.channels[0].in_folder
+    path = run.channels[0].path if lone else run.root
+    return str(path.absolute()).encode("utf-8", "backslashreplace").decode()
+
+
+def _swallowed(run: FoundRun, found: Iterable[FoundRun]) -> bool:
+    """Whether the run turned out to be a part of another one (a log appeared in the folder above)."""
+    return any(other.root in run.root.parents for other in found)

@@ -7,10 +7,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder, pack, unpack, unpack_sparks
+from grpo_watch.daemon.run_detail import (
+    NOTHING,
+    RunDetail,
+    RunDetailRecorder,
+    pack,
+    statuses,
+    unpack,
+    unpack_sparks,
+)
 from grpo_watch.daemon.run_end import RunEnd, RunLife
 from grpo_watch.daemon.run_reader import RunReader, WatchOptions, newest_write
-from grpo_watch.daemon.run_status import NOTHING, statuses
 from grpo_watch.daemon.schedule import SECOND, Intervals, Rest
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.detectors.watcher.events import RULE_FILES
