@@ -37,14 +37,12 @@ info = partial(LaunchProblem, Severity.INFO)
 class Suggestion:
     """Settings that the framework accepts.
 
-    ``changes`` maps its own names to new values (None: leave the setting out). ``keeps`` names what stays as it was:
-    ``memory per device`` (or lower), ``group size``, ``generation batch``, ``completions per step``. ``was`` says in
-    words what held where the setting was not given: ``default 8``, ``not given``.
+    ``changes`` maps its own names to new values (None: leave the setting out). ``was`` says in words what held where
+    the setting was not given: ``default 8``, ``not given``.
     """
 
     changes: Mapping[str, Scalar]
     why: str
-    keeps: tuple[str, ...] = ()
     was: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -139,7 +139,7 @@ def _suggestion(settings: LaunchSettings, batch: LaunchBatch, tried: _Tried) -> 
     kept = tuple(_kept(batch, new))
     size = f"{new.completions} completions per generation = {new.prompts} x {new.num_generations}"
     why = f"{size}; keeps {', '.join(kept)}" if kept else size
-    return Suggestion(changes, why, kept, _was(settings, tried.changes))
+    return Suggestion(changes, why, _was(settings, tried.changes))
 
 
 def _kept(batch: LaunchBatch, changed: LaunchBatch) -> Iterator[str]:

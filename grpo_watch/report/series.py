@@ -6,6 +6,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from html import escape
+from importlib import import_module
 from math import isfinite, isnan, nan
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -165,7 +166,7 @@ def metrics_frame(series: Series | None) -> pd.DataFrame:
     Raises:
         UsageError: pandas is not installed, or the report was made without its rows.
     """
-    pandas = _imported("pandas")
+    pandas = _imported("pandas", "pandas")
     attempts, steps = _kept(series).places
     index = pandas.MultiIndex.from_arrays([attempts, steps], names=["attempt", "step"])
     columns = {name: _kept(series).column(name) for name in _kept(series).metrics}
@@ -193,7 +194,7 @@ def completions_frame(batches: Sequence[CompletionSummary]) -> pd.DataFrame:
                 rewards = {name: values[place] for name, values in group.rewards.items() if place < len(values)}
                 rows.append({**row, **{f"reward[{name}]": value for name, value in rewards.items()}})
     columns = ["step", "stream", "group", "place", "text", "characters"]
-    return _imported("pandas").DataFrame(rows, columns=None if rows else columns)
+    return _imported("pandas", "pandas").DataFrame(rows, columns=None if rows else columns)
 
 
 def plot(snapshot: RunSnapshot, series: Series | None, metrics: Sequence[str] = ()) -> Figure:
@@ -202,7 +203,7 @@ def plot(snapshot: RunSnapshot, series: Series | None, metrics: Sequence[str] = 
     Raises:
         UsageError: matplotlib is not installed, the report was made without its rows, or a metric was not logged.
     """
-    pyplot = _imported("matplotlib.pyplot")
+    pyplot = _imported("matplotlib.pyplot", "plot")
     kept = _kept(series)
     names = list(metrics) or [name for name in PLOTTED if name in kept.metrics] or kept.metrics[: len(PLOTTED)]
     if unknown := [name for name in names if name not in kept.metrics]:
@@ -253,15 +254,9 @@ def _kept(series: Series | None) -> Series:
     return series
 
 
-def _imported(module: str) -> Any:
+def _imported(module: str, extra: str) -> Any:
     """A package that is only needed here."""
     try:
-        if module == "pandas":
-            import pandas  # noqa: ICN001, PLC0415
-
-            return pandas
-        import matplotlib.pyplot  # noqa: ICN001, PLC0415
+        return import_module(module)
     except ImportError:
-        extra = module.partition(".")[0]
-        raise UsageError(f"needs {extra}: {install('pandas' if extra == 'pandas' else 'plot')}") from None
-    return matplotlib.pyplot
+        raise UsageError(f"needs {module.partition('.')[0]}: {install(extra)}") from None

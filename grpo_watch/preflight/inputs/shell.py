@@ -119,7 +119,7 @@ class Script:
         if not words:
             return
         if words[0].source == "for":
-            self._loop(words)
+            self.known[words[1].source if len(words) > 1 else ""] = Value(why="which a loop sets")
         elif words[0].source == "case":
             self._before.append(dict(self.known))
         elif words[0].source in EXPORTERS:
@@ -137,15 +137,6 @@ class Script:
                 self.known[name] = Value(why=CONDITIONAL)
         if word in {"then", "do", "else"}:
             self._before.append(dict(self.known))
-
-    def _loop(self, words: list[Word]) -> None:
-        items = [item for word in words[3:] for item in self.expand(word)]
-        if len(items) == 1 and not items[0].unknown:
-            value = Value(items[0].text)
-        else:
-            values = ", ".join(item.text for item in items[:4])
-            value = Value(why=f"which takes several values in a loop ({values})")
-        self.known[words[1].source if len(words) > 1 else ""] = value
 
     def _assign(self, word: Word) -> str:
         """Carry out an assignment; the variable's name, empty where the word is none."""
