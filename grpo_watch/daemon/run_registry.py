@@ -103,7 +103,7 @@ class RunRegistry:
 
     def count(self, run: WatchedRun) -> None:
         """Take what its sources counted by now."""
-        (records, errors) = run.counted
+        records, errors = run.counted
         run.counted = counts_of(run.reader, run.pipeline.assembler.agreement.conflicts, run.failures)
         self.records.update(run.counted[0])
         self.records.subtract(records)

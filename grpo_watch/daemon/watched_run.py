@@ -87,7 +87,7 @@ class WatchedRun:
         self.begun = 0
         """How often it began to be read."""
         self.is_read = self.ready = self.reported = False
-        """Its files are read: not after it ended, or while they are gone; what they held at first was; it was shown."""
+        """Its files are read (it goes on, and they are there); what they held at first was read; it was reported."""
         self.counted = NOTHING
         self.recorder = RunDetailRecorder()
         self._overview: RunOverview | None = None
