@@ -26,8 +26,9 @@ OLD = b"{"
 OWN = "__swanlab__."
 """Begins the keys of what the client measures of the machine."""
 LARGEST_CONFIG = 1 << 20
+RUNNING = 0
 ENDS: Mapping[int, EventKind] = {1: EventKind.FINISHED, 2: EventKind.CRASH_SUMMARY, 3: EventKind.KILLED}
-"""By ``RunState`` (0: running; 3: aborted, by Ctrl-C)."""
+"""By ``RunState`` (3: aborted, by Ctrl-C)."""
 ITS_END = "SwanLab stored that the run "
 SAYS = {2: f"{ITS_END}crashed", 3: f"{ITS_END}was aborted"}
 _START, _FINISH, _SCALAR, _LOG, _SAVE = 10, 11, 13, 16, 20
@@ -45,17 +46,10 @@ class LoggedNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredEnd:
-    """How the run ended, and the end of its traceback if there was one."""
+class StoredState:
+    """Whether and how the run ended, and the end of a traceback if there was one."""
 
     state: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class TracedError:
-    """A traceback on the console."""
-
     error: str
 
 
@@ -64,7 +58,7 @@ class ConfigWritten:
     """``files/config.yaml`` was written."""
 
 
-SwanlabRecord: TypeAlias = LoggedNumber | StoredEnd | TracedError | ConfigWritten
+SwanlabRecord: TypeAlias = LoggedNumber | StoredState | ConfigWritten
 
 
 class SwanlabSource(BlockLog):
@@ -118,9 +112,9 @@ class SwanlabSource(BlockLog):
             self._written = True
             if (config := self._new_settings()) is not None:
                 self._feed.say(start, config, following)
-        elif isinstance(record, TracedError):
-            self._error = record.error
-        elif isinstance(record, StoredEnd) and record.state in ENDS:
+        elif isinstance(record, StoredState) and record.state not in ENDS:
+            self._error = record.error or self._error
+        elif isinstance(record, StoredState):
             self._feed.flush(start, seen)
             text = ": ".join(filter(None, (SAYS.get(record.state, ""), record.error or self._error)))
             text = text if record.state in SAYS else ""
@@ -173,7 +167,7 @@ def _new(payload: bytes) -> SwanlabRecord | None:
         if number == _FINISH:
             inner = dict(framing.fields(value))
             state = inner.get(1, 0)
-            return StoredEnd(state if isinstance(state, int) else 0, _last_line(framing.text(inner.get(2, b""))))
+            return StoredState(state if isinstance(state, int) else 0, _last_line(framing.text(inner.get(2, b""))))
     return None
 
 
@@ -214,8 +208,8 @@ def _old(payload: bytes) -> SwanlabRecord | None:
     if kind == "Runtime" and data.get("config_filename"):
         return ConfigWritten()
     if kind == "Log" and '  File "' in (text := str(data.get("message"))):
-        return TracedError(_last_line(text))
-    return StoredEnd(1 if data.get("success") is True else 2, "") if kind == "Footer" else None
+        return StoredState(RUNNING, _last_line(text))
+    return StoredState(1 if data.get("success") is True else 2, "") if kind == "Footer" else None
 
 
 def _last_line(text: str) -> str:
