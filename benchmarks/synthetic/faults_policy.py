@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.synthetic.fault import fault
+from benchmarks.synthetic.fault import TRL_LATEST, fault
 from benchmarks.synthetic.signals import Signals
 
 
@@ -48,6 +48,12 @@ def warmup_outlasts_the_run(signals: Signals, rng: Generator, start: int, streng
     """A warm-up given in another unit: its end lies five to fifty runs away."""
     steps = len(signals.rate)
     signals.rate[:] = signals.shape.rate * np.arange(1, steps + 1) / (steps * (5.0 + 45.0 * strength))
+
+
+@fault("learning-rate-zero", **TRL_LATEST, from_start=True, flat=True, warmup=0, configured=False)
+def warmup_of_unknown_peak(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The same in a run whose settings are not known: the rate rises until the last row."""
+    warmup_outlasts_the_run.change(signals, rng, start, strength)
 
 
 @fault("gradient-lost", from_start=True, flat=True, prompts=4, configured=True)

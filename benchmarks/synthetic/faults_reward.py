@@ -49,6 +49,14 @@ def constant_reward(signals: Signals, rng: Generator, start: int, strength: floa
     silent(signals, start)
 
 
+@fault("reward-variance-collapse", **TRL_LATEST, from_start=True, flat=True, reward="components", prompts=4)
+def only_a_constant_counts(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The functions that score completions apart have weight 0; the third gives 1 to all."""
+    signals.weights = {"accuracy": 0.0, "format": 1.0, "style": 0.0}
+    signals.parts["format"][:] = 1.0
+    silent(signals, start)
+
+
 @fault("reward-variance-collapse", reward="binary", prompts=8)
 def all_wrong_midway(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """Only a few groups still differ."""

@@ -66,6 +66,15 @@ def test_the_length_limit_is_no_reason_while_whole_completions_score_the_same() 
         assert run.said[-1].reading.evidence.get("kind") == kind
 
 
+def test_a_whole_reward_that_never_moved_trained_nothing() -> None:
+    """Not where the total is more than this function, nor at 1, as of a task that was solved before."""
+    for mean, total, severity in ((0.0, 0.0, "critical"), (0.0, 0.2, "warning"), (1.0, 1.0, "warning")):
+        rows = [row(step, **{MEAN: mean, "reward_mean": total}) for step in range(1, 21)]
+        assert Watched(RULE).feed_all(rows).changes == [("firing", 20, severity)]
+    moved = [row(step, **{MEAN: float(step == 1), "reward_mean": float(step == 1)}) for step in range(1, 31)]
+    assert Watched(RULE).feed_all(moved).changes == [("firing", 21, "warning")]
+
+
 def test_a_spread_is_life() -> None:
     """The mean stays, the completions differ; float noise is no spread."""
     assert fed([0.5] * 40, std=0.1).changes == []

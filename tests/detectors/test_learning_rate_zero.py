@@ -113,6 +113,15 @@ def test_a_warm_up_that_ends_beyond_the_run_is_no_warm_up() -> None:
     assert fed(planned, max_steps=100, learning_rate=1e-6, warmup_steps=60).changes == []
 
 
+def test_a_rate_that_has_risen_on_every_row_until_the_end_never_left_its_warm_up() -> None:
+    """The peak is not known: from 90 of 100 steps on it would have been reached in any warm-up that was meant."""
+    run = fed([1e-8 * n for n in range(101)], max_steps=100)
+    assert run.changes[:1] == [("firing", 92, "warning")]  # the third from step 90 on
+    assert run.headline == "The warm-up does not end within the run"
+    assert fed([1e-8 * min(n, 80) for n in range(101)], max_steps=100).changes == []
+    assert fed([1e-8 * n for n in range(101)]).changes == []  # it may go on for long
+
+
 def test_a_small_rate_that_is_the_plan_is_no_fault() -> None:
     """A constant 5e-8, and a cosine to a tenth of its peak."""
     assert fed([5e-8] * 60, max_steps=60, learning_rate=5e-8).changes == []

@@ -25,6 +25,24 @@ def test_five_dead_rows_or_ten_nearly_dead_ones() -> None:
     assert fed(*[1.0] * 4, 0.0, *[1.0] * 4).changes == []
 
 
+def test_a_run_that_never_had_a_spread_trains_nothing() -> None:
+    """Critical at the twentieth row; not after a row with spread, nor at rewards of a known maximum."""
+    assert fed(*[1.0] * 25).changes == [("firing", 5, "warning"), ("firing", 20, "critical")]
+    assert fed(0.5, *[1.0] * 25).changes == [("firing", 6, "warning")]
+    solved = [row(s, reward_zero_std_ratio=1.0, reward_mean=0.9 + 0.1 * (s > 2)) for s in range(1, 26)]
+    assert Watched(RULE).feed_all(solved).changes == [("firing", 5, "warning")]
+    assert fed(*[1.0] * 25, reward_mean=1.0).changes == [("firing", 5, "warning")]  # as of a task that was too easy
+
+
+def test_a_function_that_the_total_leaves_out_is_said() -> None:
+    """Its scores differ, and those of the batch do not (weights of 0 and 1); else only the prompts differ."""
+    for batch, says in ((0.0, "but the total is the same for all"), (0.1, "but not between the completions of one")):
+        values = {"reward_function_mean[a]": 0.3, "reward_function_std[a]": 0.1, "reward_batch_std": batch}
+        means = (0.3, 0.5, 0.4, 0.6, 0.5)
+        rows = [row(s, reward_zero_std_ratio=1.0, reward_mean=mean, **values) for s, mean in enumerate(means, 1)]
+        assert Watched(RULE).feed_all(rows).said[-1].reading.message.endswith(says)
+
+
 def every(steps: int, ratios: list[float], **settings: float) -> Watched:
     rows = (row(steps * n, reward_zero_std_ratio=ratio) for n, ratio in enumerate(ratios, 1))
     return Watched(RULE, **settings).feed_all(rows)
@@ -201,7 +219,7 @@ def test_rows_that_tell_are_the_only_ones_that_count(
 ) -> None:
     """Dumps whose groups are dead beside rows that say 0, and beside rows that say the same: one alert, not two."""
     run = Watched(RULE)
-    for step in range(1, 21):
+    for step in range(1, 16):
         pair = [scored(step, score=EQUAL), row(step, reward_zero_std_ratio=ratio, reward_mean=0.5)]
         run.feed_all(pair if dump_first else pair[::-1])
     assert run.changes == changes

@@ -25,6 +25,9 @@ TINY = 1e-9
 HALF, LATELY = 0.5, 0.2
 """Share of the run after which a rate that still rises warms up too long, and since when it last rose: a log of few
 decimals shows some steps."""
+NEARLY = 0.9
+"""Share of the run by which a warm-up of unknown peak must have ended: until then it may be planned so (50 of 60 steps
+are in a healthy recorded run)."""
 SHAPE = (
     "Compare warmup_steps (or warmup_ratio) and the scheduler's number of steps with max_steps: a warm-up longer than "
     "the run never reaches the peak, and a decay that counts micro-steps or ranks ends early."
@@ -47,7 +50,7 @@ class LearningRateZero(Detector):
 
     def setup(self) -> None:
         """Nothing seen yet."""
-        self.peak, self.rose = 0.0, 0
+        self.peak, self.rose, self.climbs = 0.0, 0, True
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the learning rate."""
@@ -56,6 +59,7 @@ class LearningRateZero(Detector):
             return SILENT
         if not is_zero(rate, record.resolution):
             self.rose = record.step if rate > self.peak else self.rose
+            self.climbs = self.climbs and rate > self.peak
             self.peak = max(self.peak, rate)
             lately = record.step - self.rose <= LATELY * (run.max_steps or inf)
             return self._faint(rate, record, run, rises=rate == self.peak and lately)
@@ -70,14 +74,16 @@ class LearningRateZero(Detector):
         planned, done = run.number("learning_rate") or 0.0, row.step / (run.max_steps or inf)
         peak = max(self.peak, planned)
         endless = rises and done >= HALF and rate < done / 2.0 * planned
+        endless = endless or (self.climbs and not planned and done >= NEARLY)
         faint = rate < max(FAINT * peak, TINY) and (not rises or done >= HALF)
         if not (endless or faint):
             return QUIET
-        if why_not := self._expected_zero(row, run):
+        if not endless and (why_not := self._expected_zero(row, run)):
             return no_data(why_not)
         what = f"next to nothing of its peak of {peak:.2g}" if rate < FAINT * peak else "next to nothing"
         if endless:
-            what = f"in a warm-up that does not reach {planned:.2g} within the run"
+            what = "still in its warm-up"
+            what = f"in a warm-up that does not reach {planned:.2g} within the run" if planned else what
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
         return breach(
             value=rate,

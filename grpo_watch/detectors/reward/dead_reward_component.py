@@ -54,6 +54,8 @@ class ConstantScore:
         self.rows = int(std is None or std <= FLOAT_NOISE)
 
 
+SOLVED = 1.0
+"""The only constant reward that a task may give that was solved before the run began."""
 CUT = "cut off"
 MOSTLY_CUT = 0.9
 """Kind of a constant score of batches, nearly all of whose completions were cut off: with fewer, whole ones score the
@@ -180,9 +182,11 @@ class DeadRewardComponent(Detector):
         known.cut = known.cut and cut
         if known.fired or enough_rows(known.rows, self.batches, self.rows):
             known.fired = True
-            readings.append(self._breach(key, known, functions))
+            total = number(row, "reward_mean")
+            all_of_it = functions == 1 and total is not None and abs(total - key.weight * value) <= self.tolerance
+            readings.append(self._breach(key, known, functions, untrained=all_of_it and value != SOLVED))
 
-    def _breach(self, key: RewardFunctionKeys, known: ConstantScore, functions: int) -> Reading:
+    def _breach(self, key: RewardFunctionKeys, known: ConstantScore, functions: int, *, untrained: bool) -> Reading:
         ever, wanted = known.highest > known.lowest, copysign(1.0, key.weight)
         best = known.highest if wanted > 0.0 else known.lowest
         granted = not ever and functions > 1 and (known.value > 0.0 if wanted > 0.0 else known.value <= 0.0)
@@ -192,11 +196,14 @@ class DeadRewardComponent(Detector):
         evidence: dict[str, Scalar] = {"value": known.value, "rows": known.rows, "functions": functions}
         if known.cut:
             evidence["kind"] = CUT
+        severity = Severity.CRITICAL if untrained and not ever else None
+        if solved or key.weight == 0.0:
+            severity = Severity.INFO
         return Reading(
             Verdict.BREACH,
             key.name,
             value=known.value,
-            severity=Severity.INFO if solved or key.weight == 0.0 else None,
+            severity=severity,
             message=f"{key.name} is exactly {known.value:g} on {known.rows} rows in a row, without spread: it {how}"
             + (", and its weight is 0" if key.weight == 0.0 else ""),
             evidence=evidence,

@@ -182,23 +182,26 @@ class RewardVarianceCollapse(Detector):
         return Reading(Verdict.BREACH, message=text, evidence={"reward_zero_std_ratio": ratio})
 
     def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
-        mean = self.silent.shares.mean() or 0.0
+        silent = self.silent
+        mean = silent.shares.mean() or 0.0
         repeated = (run.trend.repeated.mean or 0.0) >= REPEATED
         dead, rewards = mean >= 1.0 - FLOAT_NOISE, tuple(self.rewards.values)
         reason = COPIES if repeated else why(row, rewards, self.lowest, self.highest, dead=dead)
         learned = reason.kind is ZeroStdKind.HIGHEST or run.trend.reward.gained()
         agrees = frozenset() if learned else run.trend.signs() & AGREES
+        maybe_solved = reward == SOLVED and reason.kind is not ZeroStdKind.LEFT_OUT
+        untrained = silent.never_alive and not learned and not maybe_solved
         return Reading(
             Verdict.BREACH,
             value=mean,
             threshold=self.share,
-            severity=Severity.CRITICAL if agrees else None,
+            severity=Severity.CRITICAL if agrees or untrained else None,
             message=f"{mean:.0%} of the groups have no reward spread: {reason.says}"
             + (f"; {named(agrees)}" if agrees else ""),
             hint=reason.hint,
             evidence={
                 "reward_zero_std_ratio": round(mean, 6),
-                "rows": len(self.silent.shares),
+                "rows": len(silent.shares),
                 "reward_mean": reward,
                 "kind": reason.kind.value,
             },

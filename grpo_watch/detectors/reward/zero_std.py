@@ -78,6 +78,8 @@ CHANCE = 0.001
 room for: a public run had 9 of 10 dead groups in a row (0.0017 by its first 47 rows), and then learned."""
 FLOOR_ROWS, FLOOR_SHARE = 50, 0.9
 """Rows, and the share of them at a reward of exactly 0, from which a run without any other evidence learns nothing."""
+UNTRAINED_ROWS = 20
+"""Rows, the run's first ones, after which a run without any spread has trained nothing and is not about to."""
 MOSTLY = 0.75
 """Usual share of dead groups that indicates a fault: three of four rows teach nothing."""
 
@@ -177,6 +179,11 @@ class DeadRowWindow:
         return chance * past.rows / rows > CHANCE
 
     @property
+    def never_alive(self) -> bool:
+        """Whether no row of many has had any spread."""
+        return not self.alive and self._dead >= UNTRAINED_ROWS
+
+    @property
     def all_dead(self) -> bool:
         """Whether the newest rows have no spread, and are too many for chance."""
         return self._covered and (self.several or not self.alive)
@@ -196,6 +203,8 @@ class ZeroStdKind(str, Enum):
     HIGHEST = "highest"
     LOWEST = "lowest"
     COPIES = "copies"
+    LEFT_OUT = "left out"
+    BY_PROMPT = "by prompt"
     UNKNOWN = "unknown"
 
 
@@ -239,6 +248,18 @@ COPIES = ZeroStdCause(
     "the completions of a group are copies of each other",
     "See duplicate-completions: equal texts get equal rewards.",
 )
+LEFT_OUT = ZeroStdCause(
+    ZeroStdKind.LEFT_OUT,
+    "a reward function scores completions apart, but the total is the same for all",
+    "Compare the order and the values of reward_weights with the reward functions: a weight of 0 leaves a function "
+    "out, and functions of opposite sign cancel.",
+)
+BY_PROMPT = ZeroStdCause(
+    ZeroStdKind.BY_PROMPT,
+    "rewards differ between prompts, but not between the completions of one",
+    "Score two different completions of one prompt: the function may read the prompt or the answer only. If they score "
+    "apart, prompts are all solved or all too hard: raise num_generations, or grade the reward.",
+)
 UNKNOWN = ZeroStdCause(ZeroStdKind.UNKNOWN, "members of a group get equal rewards")
 
 
@@ -248,23 +269,32 @@ def why(row: MetricRow, rewards: Sequence[float], lowest: float, highest: float,
     ``rewards`` are the mean rewards of the rows judged, the newest last; ``lowest`` and ``highest`` those that the run
     has seen; ``dead`` says that no group of these rows had a spread.
     """
-    if at_maximum(rewards[-WIDTH:], lowest, highest):
-        return UNKNOWN if _cancels(row) else HIGHEST
-    if row.values.get("completion_truncated_ratio") == 1.0:
-        return CUT
     spreads = [
         std for key, std in row.values.items() if split_label(key)[0] == "reward_function_std" and std is not None
     ]
     differ = bool(spreads) and max(spreads) >= FLOAT_NOISE
+    unknown = _by_spread(row) if dead and differ else UNKNOWN
+    if at_maximum(rewards[-WIDTH:], lowest, highest):
+        return unknown if _cancels(row) else HIGHEST
+    if row.values.get("completion_truncated_ratio") == 1.0:
+        return CUT
     if not rewards:
-        return CONSTANT if dead and spreads and not differ else UNKNOWN
+        return CONSTANT if dead and spreads and not differ else unknown
     usual = median(rewards)  # one row at an edge says nothing about the others
     if not highest - lowest > FLOAT_NOISE:
         one = NEVER_SCORED if abs(usual) <= FLOAT_NOISE else CONSTANT
-        return one if dead and not differ else UNKNOWN
+        return one if dead and not differ else unknown
     if highest <= FLOAT_NOISE and dead and abs(usual) <= FLOAT_NOISE:
         return NEVER_SCORED  # a penalty moved the mean now and then
-    return LOWEST if usual <= lowest + EDGE * (highest - lowest) else UNKNOWN
+    return LOWEST if usual <= lowest + EDGE * (highest - lowest) else unknown
+
+
+def _by_spread(row: MetricRow) -> ZeroStdCause:
+    """The reason by the total's spread over the batch, where a function scores its completions apart."""
+    total = number(row, "reward_batch_std")
+    if total is None:
+        return UNKNOWN
+    return LEFT_OUT if total < FLOAT_NOISE else BY_PROMPT
 
 
 def _cancels(row: MetricRow) -> bool:
