@@ -158,6 +158,21 @@ def test_layers_frozen_from_the_start_are_nobodys_matter() -> None:
     assert run.changes == []
 
 
+def test_matrices_that_stay_while_norms_move_were_left_out() -> None:
+    """A warning until one moves; a frozen layer beside others that train is none, nor are vectors alone."""
+
+    def saved(step: int, norm: str, matrix: str, head: str = "1") -> CheckpointDigest:
+        shapes = {"norm.w": (norm, (4,)), "q.w": (matrix, (4, 4)), "head.w": (head, (8, 4))}
+        found = {name: TensorDigest("F32", shape, checksum) for name, (checksum, shape) in shapes.items()}
+        return replace(a_checkpoint(step, {}), tensors=found)
+
+    run = fed(saved(10, "1", "1"), saved(20, "2", "1"))
+    assert (run.changes, run.headline) == ([("firing", 20, "warning")], "Only norms and biases are trained")
+    assert run.feed(saved(30, "3", "2")).changes[-1] == ("resolved", 30, "warning")
+    assert fed(saved(10, "1", "1"), saved(20, "2", "1", "2")).changes == []
+    assert fed(a_checkpoint(10, SAME), a_checkpoint(20, MOVED)).changes == []
+
+
 def test_a_frozen_model_says_what_changed_before() -> None:
     run = fed(stepped(10, 0, 0, 0, 0, 0, 0), stepped(20, 1, 1, 0, 0, 1, 0), stepped(30, 1, 1, 0, 0, 1, 0))
     assert run.changes == [("firing", 30, "critical")]

@@ -131,6 +131,35 @@ def _wandering(rates: Iterable[float]) -> float:
     return sqrt(plain_sum(rate * rate for rate in rates))
 
 
+VECTORS = "vectors"
+"""Key of the reading about matrices that stay while vectors move."""
+LEFT_OUT = (
+    "Compare the optimizer's parameter groups with model.named_parameters(): a filter by name or by requires_grad left "
+    "the matrices out."
+)
+
+
+def matrices_still(before: CheckpointDigest, record: CheckpointDigest, moved: list[str]) -> tuple[Reading, ...]:
+    """A warning where only norms and biases change; rounding can't be why, for it holds back the norms first."""
+    matrices = [name for name in comparable(before, record) if len(record.tensors[name].shape) > 1]
+    if not matrices or not set(moved).isdisjoint(matrices):
+        return (Reading(Verdict.OK, VECTORS),) if matrices else ()
+    message = (
+        f"only {len(moved)} norms and biases changed from checkpoint {before.step} to {record.step}, and none of "
+        f"{len(matrices)} weight matrices"
+    )
+    return breach(
+        VECTORS,
+        message=message,
+        evidence={"changed_vectors": len(moved), "unchanged_matrices": len(matrices)},
+        severity=Severity.WARNING,
+        first_step=before.step,
+        immediate=True,
+        hint=LEFT_OUT,
+        headline="Only norms and biases are trained",
+    )
+
+
 BASE = "base"
 """Key of the reading about the base model."""
 FIRST_UPDATE = 2
@@ -177,7 +206,7 @@ class ParametersUnchanged(Detector):
     explained_by = ("learning-rate-zero", "gradient-lost", "adapter-never-trained", "reward-variance-collapse")
     seen_in_checkpoints = True
     wastes = WasteKind.STEPS
-    learning_goes_on = frozenset({OPTIMIZER, ROUNDING})
+    learning_goes_on = frozenset({OPTIMIZER, ROUNDING, VECTORS})
     shows_frozen_policy = True
     likely_causes = UPDATES
     dashboards = ("grpo-sampling-weights",)
@@ -230,7 +259,11 @@ class ParametersUnchanged(Detector):
             return self._same(before, record, len(names), run)
         self.same_since = self.grew = None
         self.open.discard(WRONG_SAVE)
-        partial = (*optimizer_still(before, record), *rounding(before, record, run))
+        partial = (
+            *optimizer_still(before, record),
+            *rounding(before, record, run),
+            *matrices_still(before, record, moved),
+        )
         return (*self.probes.acquitted(before.step), *self._with_known_keys(partial))
 
     def _same(
