@@ -177,3 +177,19 @@ def test_one_norm_may_be_the_clip_or_rounded(norm: float, resolution: float | No
 def test_norms_that_differ_in_their_last_digits_are_measured() -> None:
     rows = [row(step, grad_norm=0.5123 + 1e-7 * step, reward_zero_std_ratio=0.2) for step in range(1, 31)]
     assert Watched("gradient-lost").feed_all(rows).changes == []
+
+
+def norms(*values: float, silent: float = 0.0) -> Watched:
+    rows = [row(step, grad_norm=norm, reward_zero_std_ratio=silent) for step, norm in enumerate(values, 1)]
+    return Watched("gradient-lost").feed_all(rows)
+
+
+def test_a_gradient_that_has_all_but_vanished() -> None:
+    """The fifth row below a thousandth of the first ten rows' median of 0.5; one row above it starts again."""
+    usual = [0.4, 0.6, 0.5, 0.5, 0.5] * 2
+    run = norms(*usual, *[1e-4] * 6)
+    assert (run.changes, run.headline) == ([("firing", 15, "warning")], "Next to nothing is left of the gradient")
+    assert norms(*usual, *[1e-4] * 4, 0.01, *[1e-4] * 4).changes == []
+    assert norms(*usual, *[0.01 * 0.7**n for n in range(6)]).changes == []  # as a policy that converges
+    assert norms(*usual, *[1e-4] * 9, silent=0.9).changes == []
+    assert norms(*[1e-4] * 20).changes == []  # a scale of its own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from math import isclose
+from statistics import median
 
 from grpo_watch.detectors.shared.likely_causes import GRADIENTS
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
@@ -65,6 +66,32 @@ def one_norm(norm: float, same: SameNumber, run: RunView) -> Iterable[Reading]:
     )
 
 
+USUAL_ROWS = 10
+"""First rows whose median norm is what this run's gradients usually are."""
+VANISHED, FAINT_ROWS, MOST_SILENT = 1e-3, 3, 0.5
+"""Share of it that is next to nothing, rows needed, and the share of groups without spread above which a row counts for
+neither: gradients of a run that learns shrink tenfold, and those of solved groups are left out."""
+NEXT_TO_NOTHING = (
+    "Compare the rewards inside one group: if they are equal but for rounding, the advantages are next to nothing. "
+    "Else look for what scales or masks the loss since then: an accumulation divided twice, a loss scale, a mask."
+)
+
+
+def vanished(norm: float, usual: float, rows: int, since: int) -> Iterable[Reading]:
+    """A gradient that is there, and a fraction of what it was."""
+    return breach(
+        value=norm,
+        threshold=VANISHED * usual,
+        severity=Severity.WARNING,
+        message=f"grad_norm is {norm:.2g}, and was {usual:.2g} at the start; rewards are said to differ on all {rows} "
+        "rows",
+        evidence={"grad_norm": norm, "usual": usual, "rows": rows},
+        hint=NEXT_TO_NOTHING,
+        headline="Next to nothing is left of the gradient",
+        first_step=since,
+    )
+
+
 class GradientLost(Detector):
     """Multiplies the chances that the steps of zero rows had no signal; fires when coincidence is ruled out."""
 
@@ -90,6 +117,8 @@ class GradientLost(Detector):
         """Start an empty streak."""
         self._end_streak()
         self.same = SameNumber()
+        self.first_norms: list[float] = []
+        self.faint, self.faint_since = 0, 0
 
     def _end_streak(self) -> None:
         self.log_product, self.rows, self.first_step = 0.0, 0, 0
@@ -102,7 +131,9 @@ class GradientLost(Detector):
         if not is_zero(norm, record.resolution):
             self._end_streak()
             rows = self.same.count(norm, record.step, record.resolution)
-            return clipped(norm, run) or (one_norm(norm, self.same, run) if rows >= SAME_ROWS else QUIET)
+            return clipped(norm, run) or (
+                one_norm(norm, self.same, run) if rows >= SAME_ROWS else self._faint(record, norm, run)
+            )
         if run.masked.whole:
             return no_data(
                 NotApplicable("every completion is truncated and left out of the loss, so a zero gradient is expected")
@@ -114,6 +145,22 @@ class GradientLost(Detector):
             signal = 1.0
         chance = 1.0 - signal * (1.0 - run.masked.chance)
         return self._extend(record, norm, chance, hidden=self._hidden(record, run))
+
+    def _faint(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
+        """Judge a norm above 0 by the run's own first ones; a row whose groups hardly differ is none of either."""
+        silent = no_signal_ratio(row)
+        if silent is None or silent > MOST_SILENT or run.masked.left_out:
+            return QUIET
+        if len(self.first_norms) < USUAL_ROWS:
+            self.first_norms.append(norm)
+            return QUIET
+        usual = median(self.first_norms)
+        if norm >= VANISHED * usual:
+            self.faint = 0
+            return QUIET
+        self.faint += 1
+        self.faint_since = self.faint_since if self.faint > 1 else row.step
+        return QUIET if self.faint < FAINT_ROWS else vanished(norm, usual, self.faint, self.faint_since)
 
     def early_sign(self, run: RunView) -> Reading | None:
         """Exactly no gradient although the rewards inside the groups differ."""
