@@ -77,19 +77,37 @@ NEXT_TO_NOTHING = (
 )
 
 
-def vanished(norm: float, usual: float, rows: int, since: int) -> Iterable[Reading]:
-    """A gradient that is there, and a fraction of what it was."""
-    return breach(
-        value=norm,
-        threshold=VANISHED * usual,
-        severity=Severity.WARNING,
-        message=f"grad_norm is {norm:.2g}, and was {usual:.2g} at the start; rewards are said to differ on all {rows} "
-        "rows",
-        evidence={"grad_norm": norm, "usual": usual, "rows": rows},
-        hint=NEXT_TO_NOTHING,
-        headline="Next to nothing is left of the gradient",
-        first_step=since,
-    )
+class UsualNorm:
+    """What a run's gradients are at its start, and for how many rows they have been a fraction of it."""
+
+    def __init__(self) -> None:
+        self._first: list[float] = []
+        self._rows = self._since = 0
+
+    def judge(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
+        """Judge a norm above 0; a row whose groups hardly differ is neither usual nor faint."""
+        silent = no_signal_ratio(row)
+        if silent is None or silent > MOST_SILENT or run.masked.left_out:
+            return QUIET
+        if len(self._first) < USUAL_ROWS:
+            self._first.append(norm)
+            return QUIET
+        usual = median(self._first)
+        self._rows = self._rows + 1 if norm < VANISHED * usual else 0
+        self._since = row.step if self._rows == 1 else self._since
+        if self._rows < FAINT_ROWS:
+            return QUIET
+        return breach(
+            value=norm,
+            threshold=VANISHED * usual,
+            severity=Severity.WARNING,
+            message=f"grad_norm is {norm:.2g}, and was {usual:.2g} at the start; rewards are said to differ on all "
+            f"{self._rows} rows",
+            evidence={"grad_norm": norm, "usual": usual, "rows": self._rows},
+            hint=NEXT_TO_NOTHING,
+            headline="Next to nothing is left of the gradient",
+            first_step=self._since,
+        )
 
 
 class GradientLost(Detector):
@@ -116,9 +134,7 @@ class GradientLost(Detector):
     def setup(self) -> None:
         """Start an empty streak."""
         self._end_streak()
-        self.same = SameNumber()
-        self.first_norms: list[float] = []
-        self.faint, self.faint_since = 0, 0
+        self.same, self.usual = SameNumber(), UsualNorm()
 
     def _end_streak(self) -> None:
         self.log_product, self.rows, self.first_step = 0.0, 0, 0
@@ -131,9 +147,8 @@ class GradientLost(Detector):
         if not is_zero(norm, record.resolution):
             self._end_streak()
             rows = self.same.count(norm, record.step, record.resolution)
-            return clipped(norm, run) or (
-                one_norm(norm, self.same, run) if rows >= SAME_ROWS else self._faint(record, norm, run)
-            )
+            other = one_norm(norm, self.same, run) if rows >= SAME_ROWS else self.usual.judge(record, norm, run)
+            return clipped(norm, run) or other
         if run.masked.whole:
             return no_data(
                 NotApplicable("every completion is truncated and left out of the loss, so a zero gradient is expected")
@@ -145,22 +160,6 @@ class GradientLost(Detector):
             signal = 1.0
         chance = 1.0 - signal * (1.0 - run.masked.chance)
         return self._extend(record, norm, chance, hidden=self._hidden(record, run))
-
-    def _faint(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
-        """Judge a norm above 0 by the run's own first ones; a row whose groups hardly differ is none of either."""
-        silent = no_signal_ratio(row)
-        if silent is None or silent > MOST_SILENT or run.masked.left_out:
-            return QUIET
-        if len(self.first_norms) < USUAL_ROWS:
-            self.first_norms.append(norm)
-            return QUIET
-        usual = median(self.first_norms)
-        if norm >= VANISHED * usual:
-            self.faint = 0
-            return QUIET
-        self.faint += 1
-        self.faint_since = self.faint_since if self.faint > 1 else row.step
-        return QUIET if self.faint < FAINT_ROWS else vanished(norm, usual, self.faint, self.faint_since)
 
     def early_sign(self, run: RunView) -> Reading | None:
         """Exactly no gradient although the rewards inside the groups differ."""

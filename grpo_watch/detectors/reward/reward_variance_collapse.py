@@ -16,6 +16,7 @@ from grpo_watch.detectors.reward.zero_std import (
     DeadRowWindow,
     RowsAtZero,
     SpreadOfBatches,
+    ZeroStdCause,
     ZeroStdKind,
     why,
 )
@@ -84,6 +85,11 @@ def _never_moves(rows: RowsAtZero) -> Reading:
         hint=cause.hint,
         first_step=rows.steps[0],
     )
+
+
+def _untrained(silent: DeadRowWindow, reason: ZeroStdCause, reward: float | None) -> bool:
+    """Whether the run never had a signal, and its prompts were hardly solved before it began."""
+    return silent.never_alive and (reward != SOLVED or reason.kind is ZeroStdKind.LEFT_OUT)
 
 
 class RewardVarianceCollapse(Detector):
@@ -182,26 +188,23 @@ class RewardVarianceCollapse(Detector):
         return Reading(Verdict.BREACH, message=text, evidence={"reward_zero_std_ratio": ratio})
 
     def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
-        silent = self.silent
-        mean = silent.shares.mean() or 0.0
+        mean = self.silent.shares.mean() or 0.0
         repeated = (run.trend.repeated.mean or 0.0) >= REPEATED
         dead, rewards = mean >= 1.0 - FLOAT_NOISE, tuple(self.rewards.values)
         reason = COPIES if repeated else why(row, rewards, self.lowest, self.highest, dead=dead)
         learned = reason.kind is ZeroStdKind.HIGHEST or run.trend.reward.gained()
         agrees = frozenset() if learned else run.trend.signs() & AGREES
-        maybe_solved = reward == SOLVED and reason.kind is not ZeroStdKind.LEFT_OUT
-        untrained = silent.never_alive and not learned and not maybe_solved
         return Reading(
             Verdict.BREACH,
             value=mean,
             threshold=self.share,
-            severity=Severity.CRITICAL if agrees or untrained else None,
+            severity=Severity.CRITICAL if agrees or (not learned and _untrained(self.silent, reason, reward)) else None,
             message=f"{mean:.0%} of the groups have no reward spread: {reason.says}"
             + (f"; {named(agrees)}" if agrees else ""),
             hint=reason.hint,
             evidence={
                 "reward_zero_std_ratio": round(mean, 6),
-                "rows": len(silent.shares),
+                "rows": len(self.silent.shares),
                 "reward_mean": reward,
                 "kind": reason.kind.value,
             },
