@@ -39,10 +39,16 @@ def test_kl_back_at_its_start_is_enough() -> None:
 
 def test_one_other_sign_is_an_info_two_are_a_warning() -> None:
     assert Watched(RULE).feed(*before(), *after(learning_rate=5e-7)).changes == [("firing", 50, "info")]
-    assert Watched(RULE).feed(*before(), *after(reward_mean=0.05)).changes == [("firing", 50, "info")]
+    assert Watched(RULE).feed(*before(), *after(reward_mean=0.2)).changes == [("firing", 50, "info")]
     both = after(learning_rate=5e-7, reward_mean=0.05)
     assert Watched(RULE).feed(*before(), *both).changes == [("firing", 50, "warning")]
     assert Watched(RULE).feed(*before(), *after(epoch=0.01)).changes == [("firing", 50, "info")]
+
+
+def test_a_reward_back_at_its_start_is_enough() -> None:
+    """From 0.36 (steps 31 to 40) to 0.05, where the run began; 0.2 above is half of the gain."""
+    run = Watched(RULE).feed(*before(), *after(reward_mean=0.05))
+    assert run.changes == [("firing", 50, "warning")]
 
 
 def test_a_rate_that_differs_by_a_tenth_is_the_schedule() -> None:

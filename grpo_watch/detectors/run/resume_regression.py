@@ -25,6 +25,8 @@ def one_line(rows: Sequence[MetricRow]) -> list[MetricRow]:
     return line
 
 
+BACK = 0.75
+"""Share of the gain whose loss at the restart shows by itself that what was learned is gone."""
 LOST_OPTIMIZER = (
     LikelyCause("The optimizer's state was not saved (save_only_model) or not loaded; its moments restarted at zero."),
 )
@@ -45,7 +47,7 @@ class ResumeRegression(Detector):
 
     def setup(self) -> None:
         """No rows, no restart."""
-        self.attempt = 1
+        self.attempt, self.back = 1, False
         self.before: list[MetricRow] = []
         self.after: list[MetricRow] = []
         self.start: list[float] = []  # the first rewards of the whole run
@@ -111,7 +113,9 @@ class ResumeRegression(Detector):
             return ""
         was, now = median(old), median(new)
         noise = 3.0 * max(deviation(old), deviation(new), 1e-3)
-        return f"{was:.3g} fell to {now:.3g}" if was - now > max(self.fall * (was - median(self.start)), noise) else ""
+        gain = was - median(self.start)
+        self.back = gain > noise and was - now > BACK * gain
+        return f"{was:.3g} fell to {now:.3g}" if was - now > max(self.fall * gain, noise) else ""
 
     def _epoch(self) -> str:
         """The count of passes over the data started over."""
@@ -124,7 +128,7 @@ class ResumeRegression(Detector):
         return [value for value in old if value is not None], [value for value in new if value is not None]
 
     def _breach(self, signs: dict[str, str]) -> Reading:
-        alone = len(signs) == 1 and "KL" not in signs
+        alone = len(signs) == 1 and "KL" not in signs and not self.back
         evidence: dict[str, Scalar] = {name.replace(" ", "_"): said for name, said in signs.items()}
         return Reading(
             Verdict.BREACH,
