@@ -34,7 +34,7 @@ def test_a_run_that_never_had_a_spread_trains_nothing() -> None:
     assert fed(*[1.0] * 25, reward_mean=1.0).changes == [("firing", 5, "warning")]  # as of a task that was too easy
 
 
-def test_a_function_that_the_total_leaves_out_is_said() -> None:
+def test_a_function_that_the_total_leaves_out_is_named() -> None:
     """Its scores differ, and those of the batch do not (weights of 0 and 1); else only the prompts differ."""
     for batch, says in ((0.0, "but the total is the same for all"), (0.1, "but not between the completions of one")):
         values = {"reward_function_mean[a]": 0.3, "reward_function_std[a]": 0.1, "reward_batch_std": batch}
