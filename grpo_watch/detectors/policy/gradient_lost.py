@@ -110,6 +110,29 @@ class UsualNorm:
         )
 
 
+def own_groups(run: RunView) -> bool:
+    """Whether the newest row's groups belong to its single step, so that any differing group gives it a gradient.
+
+    True if the settings log every step (rows alone don't show how many steps they cover) and each row has its own
+    share, so that one generation serves one step. False if truncated completions are left out of the loss (all
+    completions of the live groups may be truncated), and in fp16: a loss scale that overflows skips the step, and
+    DeepSpeed reports 0 until the first step is taken.
+    """
+    if run.setting("logging_steps") != 1 or run.setting("fp16") is True or run.masked.left_out:
+        return False
+    if len(run.recent) < PAIR:
+        return False
+    before, newest = run.recent[-2], run.recent[-1]
+    follows = newest.step == before.step + 1 and newest.attempt == before.attempt
+    return follows and no_signal_ratio(before) is not None and no_signal_ratio(newest) is not None
+
+
+def hidden_by_rounding(row: MetricRow, run: RunView) -> bool:
+    """Whether the log rounds so much that a small gradient may print as 0."""
+    resolution = run.learning.resolution(row) or 0.0
+    return resolution / 2 > LEAST_NORM and run.learning.highest_norm < CLEARLY * resolution
+
+
 class GradientLost(Detector):
     """Multiplies the chances that the steps of zero rows had no signal; fires when coincidence is ruled out."""
 
@@ -156,10 +179,10 @@ class GradientLost(Detector):
         if run.learning.signal is None:
             return self._unknown_signal(record, norm, run)
         signal = run.learning.signal
-        if signal > 0.0 and self._own_groups(run):
+        if signal > 0.0 and own_groups(run):
             signal = 1.0
         chance = 1.0 - signal * (1.0 - run.masked.chance)
-        return self._extend(record, norm, chance, hidden=self._hidden(record, run))
+        return self._extend(record, norm, chance, hidden=hidden_by_rounding(record, run))
 
     def early_sign(self, run: RunView) -> Reading | None:
         """Exactly no gradient although the rewards inside the groups differ."""
@@ -171,34 +194,11 @@ class GradientLost(Detector):
         text = "the gradient norm is exactly 0 although rewards differ"
         return Reading(Verdict.BREACH, message=text, evidence={"grad_norm": norm})
 
-    @staticmethod
-    def _own_groups(run: RunView) -> bool:
-        """Whether the newest row's groups belong to its single step, so that any differing group gives it a gradient.
-
-        True if the settings log every step (rows alone don't show how many steps they cover) and each row has its own
-        share, so that one generation serves one step. False if truncated completions are left out of the loss (all
-        completions of the live groups may be truncated), and in fp16: a loss scale that overflows skips the step, and
-        DeepSpeed reports 0 until the first step is taken.
-        """
-        if run.setting("logging_steps") != 1 or run.setting("fp16") is True or run.masked.left_out:
-            return False
-        if len(run.recent) < PAIR:
-            return False
-        before, newest = run.recent[-2], run.recent[-1]
-        follows = newest.step == before.step + 1 and newest.attempt == before.attempt
-        return follows and no_signal_ratio(before) is not None and no_signal_ratio(newest) is not None
-
-    @staticmethod
-    def _hidden(row: MetricRow, run: RunView) -> bool:
-        """Whether the log rounds so much that a small gradient may print as 0."""
-        resolution = run.learning.resolution(row) or 0.0
-        return resolution / 2 > LEAST_NORM and run.learning.highest_norm < CLEARLY * resolution
-
     def _unknown_signal(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
         """Judge a zero where no metric tells flat groups: for long it trains nothing, whatever the cause."""
         self.rows += 1
         self.first_step = self.first_step or row.step
-        if self.rows < SAME_ROWS or not run.trend.reward.varies or self._hidden(row, run):
+        if self.rows < SAME_ROWS or not run.trend.reward.varies or hidden_by_rounding(row, run):
             return no_data(NotYet("whether rewards differ inside groups is not known"))
         return breach(
             value=norm,

@@ -181,6 +181,18 @@ def one_kl(row: MetricRow, kl: float, same: SameNumber) -> tuple[Reading, ...]:
     )
 
 
+def no_signal(run: RunView, least: float, *, measured: bool) -> str | None:
+    """A KL that was ``measured`` and is gone needs no group's spread: rewards that vary show that batches do."""
+    signal = run.learning.signal
+    if signal is None and not (measured and run.trend.reward.varies):
+        return NotYet("whether rewards differ inside groups is not known yet")
+    if run.masked.whole or run.masked.chance > RARE:
+        return "all completions are truncated and left out of the loss, so no token has a KL"
+    if signal is not None and signal < least:
+        return NotApplicable("no group has differing rewards, so nothing is learned and KL 0 is expected")
+    return None
+
+
 class KlStuckAtZero(Detector):
     """A zero counts only once a healthy KL would exceed the log's resolution (``engine/learning.py``).
 
@@ -262,18 +274,9 @@ class KlStuckAtZero(Detector):
         measured = floor is None and self.measured_in == run.attempt
         if not (measured or run.learning.rate_known):
             return "no learning rate is logged, so a zero KL may be a warm-up"
-        return self._no_signal(run, measured=measured) or (None if measured else self._too_early(row, run, floor))
-
-    def _no_signal(self, run: RunView, *, measured: bool) -> str | None:
-        """A KL that was ``measured`` and is gone needs no group's spread: rewards that vary show that batches do."""
-        signal = run.learning.signal
-        if signal is None and not (measured and run.trend.reward.varies):
-            return NotYet("whether rewards differ inside groups is not known yet")
-        if run.masked.whole or run.masked.chance > RARE:
-            return "all completions are truncated and left out of the loss, so no token has a KL"
-        if signal is not None and signal < self.min_signal:
-            return NotApplicable("no group has differing rewards, so nothing is learned and KL 0 is expected")
-        return None
+        return no_signal(run, self.min_signal, measured=measured) or (
+            None if measured else self._too_early(row, run, floor)
+        )
 
     def _too_early(self, row: MetricRow, run: RunView, floor: float | None) -> str | None:
         learning, adapter = run.learning, bool(run.setting("adapter"))
