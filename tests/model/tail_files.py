@@ -11,10 +11,10 @@ LOG = "train.log"
 
 
 class File:
-    """What one inode holds."""
+    """What one inode holds; of a packed file, its text."""
 
-    def __init__(self, content: bytes = b"", inode: int = -1) -> None:
-        self.content, self.inode = content, inode
+    def __init__(self, content: bytes = b"", inode: int = -1, *, packed: bool = False) -> None:
+        self.content, self.inode, self.packed = content, inode, packed
 
 
 OUTSIDE = File(b"a secret\n")

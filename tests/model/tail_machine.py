@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from grpo_watch.engine.records import Cursor
 from grpo_watch.sources.files.tail import Tail
-from tests.model.tail_files import LOG, OUTSIDE
+from tests.model.tail_files import LOG, OUTSIDE, File
 from tests.model.tail_model import Reader, ReaderModel
 
 BANNER = b"[INFO] the same first lines in every job of this cluster " * 6 + b"\n"
@@ -143,13 +143,13 @@ class TailMachine(ReaderModel, RuleBasedStateMachine):
     @precondition(lambda self: f"{LOG}.1" in self.names)
     @rule()
     def compress(self) -> None:
-        """As logrotate does: what no reader holds open is gone for all."""
+        """As logrotate does: outside the numbered chain, it is found only by the reader that stopped in it."""
         self.exact = False
         self.count += 1
-        content = gzip.compress(self.names.pop(f"{LOG}.1").content)
+        content = self.names.pop(f"{LOG}.1").content
         (self.folder / f"{LOG}.1").unlink()
-        self._create(f"{LOG}-{self.count}.gz", [])
-        self._put(f"{LOG}-{self.count}.gz", content)
+        (self.folder / f"{LOG}-{self.count}.gz").write_bytes(gzip.compress(content))
+        self.names[f"{LOG}-{self.count}.gz"] = File(content, packed=True)
 
     @rule(again=st.booleans(), old=SIZES, new=SIZES)
     def move_away(self, *, again: bool, old: Sequence[int], new: Sequence[int]) -> None:

@@ -83,7 +83,7 @@ class ReaderModel(LogFiles):
 
     def _grown_copy(self, reader: Reader, after: File | None) -> File | None:
         """What the log's name led to between the file that is read, which has no name left, and the one it leads to."""
-        others = {name: file for name, file in sorted(self.names.items()) if name != LOG}
+        others = {name: file for name, file in sorted(self.names.items()) if name != LOG and not file.packed}
         if after is not self.names.get(LOG) or reader.file in others.values() or not reader.given:
             return None
         copies = [file for name, file in others.items() if name.startswith(LOG)]

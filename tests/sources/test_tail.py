@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import resource
@@ -152,6 +153,58 @@ def test_what_was_written_before_a_copytruncate_is_read_from_the_copy(tmp_path: 
     append(path, b"lost\n")
     path.write_bytes(b"three\n")
     assert texts(tail) == [b"two", b"three"]
+
+
+def pack(path: Path) -> None:
+    """As logrotate does without ``delaycompress``."""
+    path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+
+
+def test_what_a_rotation_packed_while_no_reader_ran_is_read(tmp_path: Path) -> None:
+    """The lines that nobody had read yet (a reader that was killed) were lost."""
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    cursor = tail.cursor("c")
+    tail.close()
+    append(path, b"two\n")
+    pack(path.rename(tmp_path / "log.1"))
+    (tmp_path / "log.4.gz").write_bytes(gzip.compress(b"another\n"))
+    (tmp_path / "log.1.gz").rename(tmp_path / "log.3.gz")
+    (tmp_path / "log.1").write_bytes(b"three\n")
+    pack((tmp_path / "log.1").rename(tmp_path / "log.2"))
+    (tmp_path / "log.1").write_bytes(b"four\n")
+    path.write_bytes(b"five\n")
+    again = the_tail(path, cursor=cursor)
+    assert texts(again) == [b"two", b"three", b"four", b"five"]
+    append(path, b"six\n")
+    assert texts(again) == [b"six"]
+
+
+def test_the_log_of_another_rank_does_not_follow_one_that_was_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    (tmp_path / "log.1").write_bytes(b"of another rank\n")
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    path.unlink()
+    append(tmp_path / "log.1", b"goes on\n")
+    path.write_bytes(b"two\n")
+    assert texts(tail) == [b"two"]
+
+
+def test_what_was_written_before_a_copytruncate_is_read_from_a_copy_that_was_packed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one\n")
+    tail = the_tail(path)
+    texts(tail)
+    append(path, b"two\nand a")
+    (tmp_path / "log.1").write_bytes(path.read_bytes() + b" half\n")
+    pack(tmp_path / "log.1")
+    path.write_bytes(b"three\n")
+    assert texts(tail) == [b"two", b"and a half", b"three"]
 
 
 def test_the_bound_of_telling_a_rewritten_file(tmp_path: Path) -> None:

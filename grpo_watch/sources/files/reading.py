@@ -122,6 +122,12 @@ def goes_on(descriptor: int, known: str, position: int) -> bool:
     return os.pread(descriptor, len(first), 0) == first and _plain(found) == _plain(last)
 
 
+def begins_as(descriptor: int, known: str) -> bool:
+    """Whether the open file has the first bytes that an identity names."""
+    begins = os.pread(descriptor, HEAD, 0).hex()
+    return any(head and begins.startswith(head) for head in known.split(":")[2:3])
+
+
 def _plain(text: bytes) -> bytes:
     """Carriage returns as line ends, as logs with progress bars are read."""
     return text.replace(b"\r", b"\n")

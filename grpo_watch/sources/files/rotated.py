@@ -12,6 +12,7 @@ from pathlib import Path
 from grpo_watch.descriptors import lacking
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.framework_tables import frameworks
+from grpo_watch.sources.files.decompress import SUFFIXES
 from grpo_watch.sources.files.reading import opened
 
 NEIGHBOURS = 1000
@@ -21,6 +22,7 @@ FINISHED_SECONDS = 60.0
 first step follows on its last; the logs of several ranks (``train.log``, ``train.log.1``), which are numbered too, are
 written side by side, and count the same steps."""
 NUMBERED = re.compile(r"(.+)\.(\d{1,4})")
+PACKED = re.compile(rf"({NUMBERED.pattern})(?:{'|'.join(map(re.escape, SUFFIXES))})")
 WINDOW = 64 * 1024
 """Bytes of the beginning and of the end that are looked at."""
 COUNTERS = (
@@ -37,11 +39,12 @@ def base_of(path: Path) -> Path | None:
     return path.with_name(found[1]) if found else None
 
 
-def chain(path: Path) -> list[Path]:
-    """The files that a numbered rotation made of ``path``, oldest first, ``path`` itself last."""
+def chain(path: Path, *, packed: bool = False) -> list[Path]:
+    """The files that a numbered rotation made of ``path``, oldest first, ``path`` last; or ``packed`` ones, too."""
     numbered: list[tuple[int, Path]] = []
     for entry in _neighbours(path.parent):
-        found = NUMBERED.fullmatch(entry.name)
+        bare = PACKED.fullmatch(entry.name) if packed else None
+        found = NUMBERED.fullmatch(bare[1] if bare is not None else entry.name)
         if found is not None and found[1] == path.name and entry.is_file(follow_symlinks=False):
             numbered.append((int(found[2]), Path(entry.path)))
     return [*(place for _, place in sorted(numbered, reverse=True)), path]
@@ -105,9 +108,12 @@ class RotatedNames:
         self._log_of, self._seen, self._chains = self._seen, {}, {}
 
 
-def successor(path: Path, node: tuple[int, int]) -> Path:
-    """What follows the file with this device and inode: the next of the chain, ``path`` where it is not in it."""
-    places = chain(path)
+def successor(path: Path, node: tuple[int, int], *, packed: bool = False) -> Path:
+    """What follows the file with this device and inode: the next of the chain, ``path`` where it is not in it.
+
+    A ``packed`` file may be followed by another one.
+    """
+    places = chain(path, packed=packed)
     own = [index for index, place in enumerate(places) if _node(place) == node]
     return places[min(own[-1] + 1, len(places) - 1)] if own else path
 

@@ -20,6 +20,7 @@ from grpo_watch.sources.files.reading import (
     HEAD,
     TurnBudget,
     before,
+    begins_as,
     goes_on,
     identity,
     inode_of,
@@ -71,7 +72,7 @@ class Tail:
         self._descriptor: int | None = None
         self._node, self._left = (0, 0), ("", 0)
         self._packed: Unpacker | None = None
-        self._opened: Unpacker | None = None
+        self._opened: dict[int, Unpacker] = {}
         self.turn, self._taken = TurnBudget(), 0
         self._begin()
 
@@ -177,33 +178,35 @@ class Tail:
 
     def _drop(self, descriptor: int) -> None:
         os.close(descriptor)
-        if self._opened is not None and self._opened.memory == descriptor:
-            self._opened.close()
-            self._opened = None
+        text = self._opened.pop(descriptor, None)
+        if text is not None:
+            text.close()
 
     def _take(self, descriptor: int, position: int = 0, *, restarted: bool = False) -> bool:
         try:
             info, head = os.fstat(descriptor), os.pread(descriptor, HEAD, 0)
             passed = before(descriptor, position)
         except OSError:
-            os.close(descriptor)
+            self._drop(descriptor)
             raise
-        self.close()
-        self._descriptor, self._expected = descriptor, None
-        if self._opened is not None and self._opened.memory == descriptor:
-            self._packed, self._opened = self._opened, None
-        self._node = (info.st_dev, info.st_ino) if self._packed is None else self._packed.node
+        self._use(descriptor, info)
+        self._expected = None
         self.generation += restarted
         self._begin(position, passed)
         self._head = head
         return True
 
-    @staticmethod
-    def _goes_on(descriptor: int, known: str, position: int) -> bool:
+    def _use(self, descriptor: int, info: os.stat_result) -> None:
+        """Read this file, or packed one's text, from here on."""
+        self.close()
+        self._descriptor, self._packed = descriptor, self._opened.pop(descriptor, None)
+        self._node = (info.st_dev, info.st_ino) if self._packed is None else self._packed.node
+
+    def _goes_on(self, descriptor: int, known: str, position: int) -> bool:
         try:
             return goes_on(descriptor, known, position)
         except OSError:
-            os.close(descriptor)
+            self._drop(descriptor)
             raise
 
     def _try(self, path: Path, position: int = 0) -> int | None:
@@ -222,23 +225,32 @@ class Tail:
             return None
         if text is None:
             return descriptor
-        self._opened = text
+        self._opened[text.memory] = text
         return text.memory
 
     def _elsewhere(self, known: str, position: int) -> int | None:
-        """The file next to the path that continues from a known one: it was renamed, or copied before a truncation."""
+        """The file next to the path that continues from a known one: it was renamed, or copied before a truncation.
+
+        It may have been packed since: what is open then is its text.
+        """
         for path in chain(*rotated.other_names(self.path, inode_of(known))):
-            if (descriptor := self._continuation(path, known, position)) is not None:
+            if (descriptor := self._continuation(path, known, position, packed=True)) is not None:
                 return descriptor
         return None
 
-    def _continuation(self, path: Path, known: str, position: int) -> int | None:
-        """The open file, if it continues from a known one."""
+    def _continuation(self, path: Path, known: str, position: int, *, packed: bool = False) -> int | None:
+        """The open file, if it continues from a known one; ``packed``: or its text, if it is."""
         try:
             descriptor = open_regular(path, self._roots)
+            if packed and is_packed(os.pread(descriptor, HEAD, 0)):
+                text = Unpacker(path, descriptor)
+                text.first(HEAD)
+                descriptor = text.memory
+                self._opened[descriptor] = text
+                text.fill_to(position if begins_as(descriptor, known) else 0)
             if self._goes_on(descriptor, known, position):
                 return descriptor
-            os.close(descriptor)
+            self._drop(descriptor)
         except (OSError, SourceError) as error:
             if lacking(error):
                 raise  # it may be this one
@@ -255,7 +267,7 @@ class Tail:
             named = None
         if named is not None and (named.st_dev, named.st_ino) == self._node:
             return None
-        following = rotated.successor(self.path, self._node)
+        following = rotated.successor(self.path, self._node, packed=self._packed is not None)
         ready = following != self.path or (named is not None and named.st_size > 0)
         return following if ready else self._grown_copy()
 
@@ -304,8 +316,7 @@ class Tail:
                 self.generation += 1
                 self._begin()
             else:
-                self.close()
-                self._descriptor, self._node = copy, (os.fstat(copy).st_dev, os.fstat(copy).st_ino)
+                self._use(copy, os.fstat(copy))
         self._head = os.pread(self._file, HEAD, 0)
 
     def _intact(self) -> bool:
