@@ -279,12 +279,12 @@ class RewardTrend(NoisyTrend):
         lost = self.highest - max(self.mean, median(self.newest))
         return lost >= max(scale, errors * self.noise * sqrt(2.0 / WIDTH))
 
-    def ends_low(self, share: float) -> bool:
-        """Whether each of the newest ``LAST`` rows lies ``share`` of the best below it, beyond what chance explains."""
+    def ends_low(self, share: float, errors: float = NOISE_FACTOR) -> bool:
+        """Whether each of the newest ``LAST`` rows lies ``share`` of the best below it, by so many standard errors."""
         if self.start is None or self.rows < LEAST_STEPS or len(self.newest) < LAST:
             return False
         scale, lost = self.scale(share), self.highest - max(list(self.newest)[-LAST:])
-        return 0.0 < scale <= lost and lost >= NOISE_FACTOR * self.noise * sqrt(1.0 / LAST + 1.0 / WIDTH)
+        return 0.0 < scale <= lost and lost >= errors * self.noise * sqrt(1.0 / LAST + 1.0 / WIDTH)
 
     def scale(self, share: float) -> float:
         """How far below the best ``share`` of it is lost; 0 while there is no best."""

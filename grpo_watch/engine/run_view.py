@@ -44,6 +44,10 @@ class GuessedNames:
         return {key: metric for names in self.by_channel.values() for key, metric in names.items()}
 
 
+ENDED = 3600.0
+"""Seconds without a row after which the last rows are all that will be seen for now."""
+
+
 class RunView:
     """Progress, configuration and latest values of one run; detectors only read them.
 
@@ -121,6 +125,10 @@ class RunView:
         """The value of the newest train row that carried the metric; None where it never was or is not finite."""
         value = self.values.get(metric)
         return value if value is not None and isfinite(value) else None
+
+    def log_ended(self, now: float) -> bool:
+        """Whether the last rows are all that will be seen for now."""
+        return self.latest_row_time is None or now - self.latest_row_time >= ENDED
 
     def take_row(self, row: MetricRow) -> None:
         """Account for a train row."""

@@ -29,6 +29,22 @@ def test_with_a_lost_spread() -> None:
     assert fed(5.0, silent=0.6).changes == []
 
 
+def test_a_lost_spread_beside_a_gain_is_that_of_solved_prompts() -> None:
+    """Reward 0.3 to 0.9, and 90 % of the groups agree: they are right. Without the gain the mean length is 13 % of
+    the longest at row 25, where the spread is lost as well; three breaches.
+    """
+
+    def fed_with(best: float) -> Watched:
+        rows = [(3000.0, 0.3, 0.1)] * 20 + [(400.0, best, 0.9)] * 30
+        return Watched(RULE).feed_all(
+            row(n, completion_length_mean=length, reward_mean=reward, reward_zero_std_ratio=silent)
+            for n, (length, reward, silent) in enumerate(rows, 1)
+        )
+
+    assert fed_with(0.9).changes == []
+    assert fed_with(0.3).changes == [("firing", 27, "warning")]
+
+
 def test_thirty_percent_is_the_bar() -> None:
     """Reached at row 25."""
     assert fed(29.0, reward=0.0).changes == [("firing", 27, "warning")]

@@ -107,3 +107,9 @@ def test_means_of_logits_may_be_nan() -> None:
     """A padded vocabulary holds infinities; a critic's loss may not."""
     for key, changes in (("logits/rejected", []), ("critic/vf_loss", [("firing", 1, "warning")])):
         assert Watched(RULE).feed(row(1, loss=0.5)._replace(raw={key: NAN})).changes == changes
+
+
+def test_a_share_of_nothing_may_be_nan() -> None:
+    for key in ("actor/prefix_loss_share", "actor/prefix_loss_contribution", "policy/kl_frac"):
+        run = Watched(RULE).feed_all(row(n, loss=0.5, grad_norm=0.4)._replace(raw={key: NAN}) for n in range(1, 6))
+        assert run.changes == [], key

@@ -136,6 +136,20 @@ def test_a_held_out_reward_that_stays_behind() -> None:
     assert not fired(200, 10, rising, reward=lambda step: 0.85 + 0.002 * (step % 4)), "it is as high as the training's"
 
 
+def test_held_out_scores_that_stay_at_zero() -> None:
+    """Four evaluations are enough, as in a public run: accuracy 0.004, then 0 while the reward goes to 0.8."""
+    assert fired(50, 10, lambda step: min(0.8, 0.02 * step), accuracy=lambda step: 0.004 if step == 10 else 0.0)
+    assert not fired(40, 10, lambda step: min(0.8, 0.02 * step), accuracy=lambda step: 0.004 if step == 10 else 0.0)
+
+
+def test_a_hard_benchmark_at_zero_beside_another_that_is_not() -> None:
+    assert not fired(60, 10, rising, aime__accuracy=lambda _: 0.0, math__accuracy=lambda step: 0.2 + 0.003 * step)
+
+
+def test_zero_without_a_gain_in_training_is_a_hard_task() -> None:
+    assert not fired(70, 10, lambda step: 0.2 + 0.01 * (step % 3), accuracy=lambda _: 0.0)
+
+
 def test_a_fall_has_a_least_size() -> None:
     """Steady falls, so that noise is no doubt: by a ten-thousandth, by 2 %, by a fifth."""
     assert not fired(200, 10, rising, accuracy=lambda step: 0.75 - 0.0001 * step / 200)

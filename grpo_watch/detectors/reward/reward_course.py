@@ -19,8 +19,6 @@ AGREEING = frozenset(TrendSign) - {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST,
 
 STUCK = 20
 """Rows with exactly one reward, and twice as many as ever before, after which half of the best counts as lost."""
-ENDED = 3600.0
-"""Seconds without a row after which the last rows are all that will be seen for now."""
 BROKEN = (
     "Score a good earlier answer manually with every reward function and read its log. Look for a judge or sandbox "
     "that does not respond, a missing parser or package, or an exception that ends in 0. Then resume from the last "
@@ -46,8 +44,7 @@ class RewardCollapse(Detector):
     def observe(self, record: MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the reward, or the last rows of a log that has ended."""
         if isinstance(record, Tick):
-            ended = run.latest_row_time is None or record.now - run.latest_row_time >= ENDED
-            return _at_the_end(run) if ended and run.trend.reward.ends_low(self.share) else SILENT
+            return _at_the_end(run) if run.log_ended(record.now) and run.trend.reward.ends_low(self.share) else SILENT
         if number(record, "reward_mean") is None:
             return SILENT
         reward, long = run.trend.reward, run.trend.long_reward
@@ -149,6 +146,11 @@ class Evaluations:
         self.newest = [*self.newest, (score, reward)][-self.few :]
 
     @property
+    def at_zero(self) -> bool:
+        """Whether the newest ``few`` scores are exactly 0."""
+        return len(self.newest) == self.few and not any(score for score, _ in self.newest)
+
+    @property
     def error(self) -> float:
         """Standard error of the change between the two means of ``few`` scores."""
         return self.noise.noise * sqrt(2.0 / self.few)
@@ -165,6 +167,9 @@ def _mean(evaluations: list[tuple[float, float | None]], start: float) -> tuple[
 
 class RewardEvalDivergence(Detector):
     """An audit, no early warning: it needs ``evaluations`` of them, and a change that noise does not explain.
+
+    Half as many are enough where every score of the best rank is exactly 0: nothing of the gain reaches held-out
+    answers (a public run whose training reward went from 0.08 to 0.76).
 
     Two healthy recorded runs have more than eight (23 and 34). The larger fall of a score was 4.7 standard errors, but
     2.5 % of its first level, half of ``least``; ``share`` is a proposal.
@@ -190,7 +195,11 @@ class RewardEvalDivergence(Detector):
         for name, value in found.items():
             scores = self.scores.setdefault(name, Evaluations(self.evaluations // 2))
             scores.push(value, run.trend.reward.mean)
-        enough = [name for name, scores in self.scores.items() if scores.noise.rows + 1 >= self.evaluations]
+        half = [name for name, scores in self.scores.items() if len(scores.newest) == scores.few]
+        lowest = min(map(rank, half), default=0)
+        half = [name for name in half if rank(name) == lowest]
+        zero = half if all(self.scores[name].at_zero for name in half) else []
+        enough = [name for name in self.scores if self.scores[name].noise.rows + 1 >= self.evaluations] or zero
         if found.keys().isdisjoint(enough):
             return no_data(NotYet("too few evaluations yet")) if found else SILENT
         best = min(map(rank, enough))
@@ -208,12 +217,16 @@ class RewardEvalDivergence(Detector):
         change, gain = newest - first, reward - reward_first
         fell = -change > max(self.errors * max(error, 1e-9), self.least * abs(first))
         flat = name in TOTAL and change + self.errors * error < self.share * gain and reward - newest > gain / 2
+        if scores.at_zero:
+            gain = (scores.newest[-1][1] or start) - (scores.first[0][1] or start)
         # So many means of rows as evaluations, instead of one.
         least = max(trend.beyond_noise / sqrt(scores.few), MEANWHILE * (trend.highest - start))
-        if not trend.gained() or gain < least or not (fell or flat):
+        if not trend.gained() or gain < least or not (fell or flat or scores.at_zero):
             return Reading(Verdict.OK, name)
         how = f"fell by {-change:.3g}" if fell else f"changed by {change:.3g} only"
+        how = f"is 0 in its newest {scores.few} evaluations" if scores.at_zero else how
         message = f"the training reward rose by {gain:.3g}, while the held-out {name} {how}"
         evidence: dict[str, Scalar] = {"evaluation": name, "change": round(change, 4)}
         evidence |= {"standard_error": round(error, 4), "reward_gain": round(gain, 4)}
-        return Reading(Verdict.BREACH, name, value=change, threshold=0.0, message=message, evidence=evidence)
+        said = (change, 0.0, message, evidence)
+        return Reading(Verdict.BREACH, name, *said, immediate=scores.at_zero)

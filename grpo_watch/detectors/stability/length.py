@@ -103,10 +103,12 @@ class LengthCollapse(LengthChange):
     def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
         """Reward fell, or its spread is lost; far below the first length, a reward below its start is enough.
 
-        A lost spread proves nothing where long completions were an interlude and the first length is back.
+        A lost spread proves nothing where long completions were an interlude and the first length is back, nor where
+        the reward has gained: groups without a spread are those of solved prompts then.
         """
         length = trend.length
-        spread = trend.signs() & {TrendSign.SPREAD_LOST} if length.ratio(length.start) < 1.0 else frozenset[TrendSign]()
+        lost = length.ratio(length.start) < 1.0 and not trend.reward.gained()
+        spread = trend.signs() & {TrendSign.SPREAD_LOST} if lost else frozenset[TrendSign]()
         fell = reward_fell(trend.reward, extreme=length.ratio(length.highest) <= self.share / 2)
         if length.moved(SHRANK_FAR) and not trend.reward.gained() and trend.reward_below_start():
             fell = frozenset({TrendSign.REWARD_FELL})

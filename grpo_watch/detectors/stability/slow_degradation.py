@@ -8,9 +8,10 @@ from enum import Enum
 from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES, UNHELD
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
-from grpo_watch.engine.records import MetricRow, Reading
+from grpo_watch.engine.metric_trend import LAST
+from grpo_watch.engine.records import MetricRow, Reading, Tick
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.trend import GREW_FAR, SHRANK_FAR, Trend, shown
+from grpo_watch.engine.trend import ERRORS, GREW_FAR, LOSS, SHRANK_FAR, Trend, shown
 
 CUT_FAR = 0.4
 """Share of completions at the length limit that counts beside a flat reward. A healthy public run went from 0 to 0.3 at
@@ -80,7 +81,11 @@ def _others(trend: Trend) -> tuple[tuple[DriftSign, bool], ...]:
 
 
 class SlowDegradation(Detector):
-    """The signs have to hold for a share of the run, because means of a few noisy rows agree by chance now and then."""
+    """The signs have to hold for a share of the run, because means of a few noisy rows agree by chance now and then.
+
+    At the end of a log the last rows count alone: each must lie far below the best, beside completions that shrank or
+    grew, entropy or KL that moved. Two public runs of 19 and 24 rows ended three rows into such a fall.
+    """
 
     explained_by = (
         "non-finite-metric",
@@ -96,6 +101,7 @@ class SlowDegradation(Detector):
     wastes = WasteKind.STEPS
     likely_causes = (*RATES, UNHELD, CUT_IN_LOSS)
 
+    reads = (MetricRow, Tick)
     needs = (
         ("reward_mean", "completion_length_mean"),
         ("reward_mean", "completion_truncated_ratio"),
@@ -109,8 +115,12 @@ class SlowDegradation(Detector):
         """No row has shown the signs."""
         self.held = 0
 
-    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge one train row that carries the reward."""
+    def observe(self, record: MetricRow | Tick, run: RunView) -> Iterable[Reading]:
+        """Judge one train row that carries the reward, or the last rows of a log that has ended."""
+        if isinstance(record, Tick):
+            signs = frozenset(sign for sign, shows in _others(run.trend) if shows)
+            low = signs and run.log_ended(record.now) and run.trend.reward.ends_low(LOSS, ERRORS)
+            return self._breach(run, signs | {DriftSign.REWARD_FELL}, LAST, LAST, ended=True) if low else SILENT
         if number(record, "reward_mean") is None:
             return SILENT
         if run.trend.reward.mean is None:
@@ -118,15 +128,20 @@ class SlowDegradation(Detector):
         signs = drift(run.trend)
         self.held = self.held + 1 if signs else 0
         needed = max(self.rows, self.share * run.trend.reward.rows)
-        if self.held < needed:
-            return QUIET
+        return QUIET if self.held < needed else self._breach(run, signs, self.held, needed)
+
+    @staticmethod
+    def _breach(
+        run: RunView, signs: frozenset[DriftSign], held: int, needed: float, *, ended: bool = False
+    ) -> Iterable[Reading]:
         words = ", ".join(sign.value for sign in DriftSign if sign in signs)
         return breach(
-            value=float(self.held),
+            value=float(held),
             threshold=needed,
-            message=f"the run degrades slowly: {words}",
+            message=f"the run degrades as its log ends: {words}" if ended else f"the run degrades slowly: {words}",
             evidence=_evidence(run.trend),
-            first_step=run.recent.step_back("reward_mean", self.held),
+            first_step=run.recent.step_back("reward_mean", held),
+            immediate=ended,
         )
 
 
