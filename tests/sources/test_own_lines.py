@@ -389,3 +389,32 @@ def test_panels_and_trees_of_something_else_are_no_rows(panel: str, tmp_path: Pa
 def test_a_quoted_row_is_no_run(above: str, tmp_path: Path) -> None:
     quoted = f"{above}\nstep 12: reward=0.5 kl=0.01 loss=0.2 grad_norm=1.0 entropy=0.5\nINFO done\n"
     assert rows_of(tmp_path / "train.log", f"INFO starting server\n{quoted}") == []
+
+
+def test_blocks_below_the_title_of_an_evaluation_are_no_rows(tmp_path: Path) -> None:
+    """Foreign lines, and the evaluation's own counter, stand between the title and its numbers."""
+    block = "EVALUATION RESULTS\nCheckpoint: final\nEpoch: {n}\nMetrics:\n{{\n  'reward': 0.{n},\n  'loss': 0.1\n}}\n\n"
+    assert rows_of(tmp_path / "results.txt", "".join(block.format(n=n) for n in range(1, 10))) == []
+
+
+def test_an_evaluation_between_two_steps_ends_with_the_next_one(tmp_path: Path) -> None:
+    step, evaluation = "Step {n}\nreward: 0.{n}\nloss: 0.2\n", "=== Evaluation ===\nsolved all\nreward: 0.9\n"
+    text = "".join(step.format(n=n) + (evaluation if n % 3 == 0 else "") for n in range(1, 10))
+    rows = rows_of(tmp_path / "train.log", text)
+    assert [(row.step, row.values["reward"]) for row in rows] == [(n, n / 10) for n in range(1, 10)]
+
+
+@pytest.mark.parametrize("title", ["Sample 0:", "--- completion 1 ---", "Examples:"])
+def test_the_numbers_of_a_sample_join_no_row(tmp_path: Path, title: str) -> None:
+    text = "".join(
+        f"Step {n}\nreward: 0.{n}\nloss: 0.2\n{title}\nan answer\nreward: 1.0\nkl: 9.0\n" for n in range(1, 10)
+    )
+    rows = rows_of(tmp_path / "train.log", text)
+    assert [(row.step, row.values["reward"], row.values.get("kl")) for row in rows] == [
+        (n, n / 10, None) for n in range(1, 10)
+    ]
+
+
+def test_rows_without_steps_below_a_sample_stay_rows(tmp_path: Path) -> None:
+    text = "".join(f"Sample:\nan answer\nreward: 0.{n}\nloss: 0.2\n" for n in range(1, 10))
+    assert [row.values["reward"] for row in rows_of(tmp_path / "train.log", text)] == [n / 10 for n in range(1, 10)]

@@ -35,6 +35,16 @@ EVALUATION = re.compile(
     r"(?<![a-z])(?:eval|val(?:id|(?![a-z]))|test|bench|greedy|h[eo]ld.?out|samples?(?![a-z]))", re.IGNORECASE
 )
 """What the title above the numbers of an evaluation or of single completions says."""
+TITLE = re.compile(
+    rb"\W{0,40}(?:(?P<evaluation>eval(?:uation)?|validation|held.?out)|samples?|completions?|examples?)"
+    rb"(?: (?:results?|metrics|scores?|summary|set|\d{1,6})){0,2}\W{0,40}",
+    re.IGNORECASE,
+)
+"""A title by itself, ``=== EVALUATION RESULTS ===`` or ``Sample 3:``: fields below it belong to no row of training, up
+to the next row, or the next counter behind them. Below samples that holds where rows have steps: else their numbers may
+be all that is shown."""
+TITLED, NUMBERED = 1, 2
+"""Below the title of an evaluation, whose own counter may come first; and below its first number."""
 EXAMPLE = re.compile(rb"\b(?:examples?|usage|format)\b", re.IGNORECASE)
 """What a line that ends with a colon says above a row that is quoted."""
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
@@ -146,6 +156,7 @@ class OwnLines:
         self._rows = self._offset = 0
         self._near = self._coarse = self._leads = self.sure = self.counted = False
         self._evaluation = self._example = self._quoted = False
+        self._titled = 0
         self._carried: int | None = None
         self._above: list[int | None] = []
         self._before: tuple[int, int] | None = None
@@ -161,7 +172,7 @@ class OwnLines:
             return ""
         parts = (block.values, block.texts, block.step, block.total, block.epoch, block.led, block.single)
         flags = (self.sure, self._near, self._coarse, self._leads)
-        around = (self._evaluation, self._example, self._quoted)
+        around = (self._evaluation, self._example, self._quoted, self._titled)
         places = (self._rows, self._offset, self._before, self._carried, self._above)
         decimals = (self._decimals.most, self._decimals.in_full)
         return json.dumps(
@@ -171,7 +182,7 @@ class OwnLines:
     def _restore(self, state: list[Any]) -> None:
         flags, places, self._end, self._last, held, block, self._template, self._noisy, decimals = state
         self.sure, self._near, self._coarse, self._leads = flags[:4]
-        self._evaluation, self._example, self._quoted, *_ = flags[4:]
+        self._evaluation, self._example, self._quoted, self._titled = flags[4:]
         self._rows, self._offset, before, self._carried, self._above = places
         self._before = tuple(before) if before is not None else None
         self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in held]
@@ -187,7 +198,7 @@ class OwnLines:
         fields = fields_of(line)
         if self._names:
             fields = [one._replace(name=self._names.get(one.name, one.name)) for one in fields]
-        if not fields or bare_line(line)[0]:
+        if not fields or bare_line(line)[0] or TITLE.fullmatch(data):
             self.passed(data)
             return ()
         alone = _Block.of_line(fields)
@@ -201,6 +212,10 @@ class OwnLines:
     def passed(self, data: bytes) -> None:
         """A line of something else: the next one is not near the fields before it."""
         self._near = self._evaluation = False
+        if len(data) <= LONGEST and (title := TITLE.fullmatch(data)) is not None:
+            steps = (self._block.step, *(row.step for row in self._held))
+            stepped = self._before is not None or any(step is not None for step in steps)
+            self._titled = TITLED if title["evaluation"] else NUMBERED if stepped else 0
         self._example = data.endswith(b":") and len(data) <= LONGEST and EXAMPLE.search(data) is not None
 
     def _of_evaluation(self, line: str, fields: Sequence[PrintedField], *, row: bool) -> bool:
@@ -210,7 +225,11 @@ class OwnLines:
             self._evaluation = EVALUATION.search(bare_line(line)[1]) is not None
         elif counts or row:
             self._evaluation = False
-        return self._evaluation
+        if row or (counts and self._titled == NUMBERED):
+            self._titled = 0
+        elif self._titled and not counts:
+            self._titled = NUMBERED
+        return self._evaluation or self._titled > 0
 
     def wants(self, data: bytes) -> bool:
         """Whether a line may hold fields of a row."""
