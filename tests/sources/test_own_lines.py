@@ -40,6 +40,9 @@ FORMS = (
     "global_step: {n}\trewards/mean: {r}\tactor/kl: 0.01",
     "Epoch  {n} | loss=0.0144 | reward=  {r} [-2.1 \u2026 16.3]",
     "step {n}: reward {r} (0.1, 0.9), kl 0.01",
+    "\U0001f680 Step {n}/500 \u2502 \U0001f3af reward {r} \u00b1 0.3 \u2502 \U0001f4c9 loss 0.01 \u2502 \u2207 0.3",
+    "update {n}: R={r} (\u03c3=0.3), L=0.01, KL=0.01, |g|=0.3, T=250.0",
+    "step {n} (epoch 0): loss 0.01 (kl 0.01), rewards mean {r} std 0.3, grad 0.3",
     "step {n}: {{\n  'train/grad_norm': 0.5,\n  'train/kl_loss': 0.01,\n  'reward': {r},\n  'train/step': {n}\n}}",
 )
 TEXTS = (
@@ -418,3 +421,24 @@ def test_the_numbers_of_a_sample_join_no_row(tmp_path: Path, title: str) -> None
 def test_rows_without_steps_below_a_sample_stay_rows(tmp_path: Path) -> None:
     text = "".join(f"Sample:\nan answer\nreward: 0.{n}\nloss: 0.2\n" for n in range(1, 10))
     assert [row.values["reward"] for row in rows_of(tmp_path / "train.log", text)] == [n / 10 for n in range(1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("step 1: loss 0.1 (kl 0.02, lr 1e-06), R 0.5", {"loss": 0.1, "kl": 0.02, "lr": 1e-6, "R": 0.5}),
+        ("step 1 | loss 0.1 | ||g|| 0.3 | \u2207\u03b8: 0.4", {"loss": 0.1, "grad_norm": 0.4}),
+        ("step 1 rewards mean 0.5 std 0.25 kl 0.01", {"rewards mean": 0.5, "rewards std": 0.25, "kl": 0.01}),
+    ],
+    ids=["in parentheses", "in formulas", "statistics of a group"],
+)
+def test_fields_are_found_where_people_write_them(line: str, found: dict[str, float]) -> None:
+    assert {one.name: one.value for one in fields_of(line)[1:]} == found
+
+
+def test_words_in_parentheses_are_no_fields() -> None:
+    assert [one.name for one in fields_of("step 1: loss 0.1, kl 0.2, entropy 0.4, R 0.5 (up)")][1:] == [
+        "loss",
+        "kl",
+        "entropy",
+    ]

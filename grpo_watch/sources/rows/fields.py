@@ -61,6 +61,13 @@ BETWEEN = re.compile(
     rf"(?<=\d)\s?[\[(]\s?(?:{NUMBER})\s?(?:\u2026|\.{{2,3}}|,|\bto\b|[-\u2013~])\s?(?:{NUMBER})\s?[\])]"
 )
 """``6.06 [-2.1 \u2026 16.3]``: the smallest and the largest of what the number is the mean of."""
+ASIDE = re.compile(r"\s?\(([A-Za-z][^()]{1,160})\)")
+"""``loss 0.1 (kl 0.02)``, ``R=0.3 (std=0.2)``."""
+GRADIENT = re.compile(
+    r"\|{1,2}(?:g|grad|\u2207\w{0,10})\|{1,2}|\u2016(?:g|grad|\u2207\w{0,10})\u2016|\u2207\w{0,10}(?=\s?[:=]|\s\d)"
+)
+"""The gradient's norm in formulas."""
+LETTERS = {ord("\u03c3"): "std", ord("\u03bc"): "mean"}
 SIGN = re.compile(r"[:=]|\.{2,}")
 SIGNED = re.compile(r"([:=])\s{2,}")
 COUNTED_BEHIND = re.compile(
@@ -177,7 +184,7 @@ def fields_of(line: str) -> list[PrintedField]:
     covered, whole = len(text) - len(rest), max(1, len(text.replace(" ", "")))
     group, bare, cells = "", "", False
     for segment in filter(None, SPLIT.split(rest)):
-        cell = segment.strip()
+        cell = _behind(DECORATION, segment.strip())
         taken = list(_segment(cell, group))
         if not taken and not found and (behind := BEHIND.fullmatch(cell)) is not None:  # `log @ 12: loss 0.1`
             taken = list(_segment(behind[1], group))
@@ -218,6 +225,8 @@ def bare_line(line: str) -> tuple[int, str]:
         text = _behind(BULLET, _undecorated(text))
         if text == before:
             break
+    if not text.isascii() or "|" in text:
+        text = GRADIENT.sub("grad_norm", text.translate(LETTERS))
     return rank, _plain(text).strip()
 
 
@@ -254,12 +263,18 @@ def _plain(text: str) -> str:
     if "[" in text:
         text = BETWEEN.sub("", LISTED.sub(_listed, text))
     if "(" in text:
-        text = NOTE.sub(r"\1", COUNTED_BEHIND.sub(r", \1", text))
+        text = ASIDE.sub(_aside, NOTE.sub(r"\1", COUNTED_BEHIND.sub(r", \1", text)))
     if "\u00b1" in text or "+/-" in text or "+-" in text:
         text = MARGIN.sub(r"\1\2\3, \1 std: \4", text)
     if "  " in text:
         text = SIGNED.sub(r"\1 ", SIGN_AFTER.sub(r"\1 ", text))
     return text.replace('"', "").replace("'", "").replace("`", "").replace("**", "")
+
+
+def _aside(found: re.Match[str]) -> str:
+    """Fields in parentheses as further fields; other words as they are."""
+    fields = all(FIELD.fullmatch(part.strip()) for part in found[1].split(","))
+    return f", {found[1]}" if fields else found[0]
 
 
 def _listed(found: re.Match[str]) -> str:
@@ -338,11 +353,14 @@ def _segment(segment: str, group: str) -> Iterator[PrintedField]:
         name = f"{group} {whole['name']}" if of_group else whole["name"]
         yield from _field(name, whole["value"], whole["total"], percent=whole["unit"] == "%")
         return
+    group = head["group"].strip() if (head := GROUPED.match(segment)) is not None else group
     for pattern in (PAIR, LOOSE):
         pairs = list(pattern.finditer(segment))
         if len(pairs) > 1 and sum(len(pair[0]) + 1 for pair in pairs) >= COVERED * len(segment):
             for pair in pairs:
-                yield from _field(pair["name"], pair["value"], None, percent=pair[0].endswith("%"))
+                of_group = group and pair["name"].lower() in STATISTICS
+                name = f"{group} {pair['name']}" if of_group else pair["name"]
+                yield from _field(name, pair["value"], None, percent=pair[0].endswith("%"))
             return
 
 
