@@ -29,6 +29,14 @@ def test_alone_it_is_a_warning() -> None:
     assert run.headline == ""
 
 
+def test_a_reward_that_only_ever_fell_asks_for_the_sign() -> None:
+    """One that had risen first asks for the checkpoint before the fall instead, as the rule's own hint does."""
+    falls = fed([0.5 - 0.02 * n + 0.005 * (n % 3) for n in range(24)])
+    assert "sign of the reward" in falls.said[-1].reading.hint
+    rises = fed([0.1 + 0.02 * n for n in range(30)] + [0.1] * 20)
+    assert rises.said[-1].reading.hint == ""
+
+
 @pytest.mark.parametrize(
     "agreeing",
     [

@@ -19,6 +19,10 @@ AGREEING = frozenset(TrendSign) - {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST,
 
 STUCK = 20
 """Rows with exactly one reward, and twice as many as ever before, after which half of the best counts as lost."""
+NEVER_ROSE = (
+    "The reward never rose above where it began, so no checkpoint is better than the base model. Check the sign of the "
+    "reward, of the advantages and of the loss (maximize in the optimizer) first, then the learning rate."
+)
 BROKEN = (
     "Score a good earlier answer manually with every reward function and read its log. Look for a judge or sandbox "
     "that does not respond, a missing parser or package, or an exception that ends in 0. Then resume from the last "
@@ -71,6 +75,7 @@ class RewardCollapse(Detector):
         signs = trend.signs() & AGREEING
         broken = not signs and len(set(trend.reward.newest)) == 1 and trend.silent.mean == 1.0
         also = f"; {named(signs)}" if signs else ""
+        rose = trend.reward.highest - (trend.reward.start or 0.0) > trend.reward.beyond_noise
         if broken:
             also = ", the same for every completion, while the policy is unchanged: the reward function broke"
         return breach(
@@ -83,7 +88,7 @@ class RewardCollapse(Detector):
                 "best": shown(best),
                 "noise": shown(run.trend.reward.noise),
             },
-            hint=BROKEN if broken else "",
+            hint=BROKEN if broken else "" if rose else NEVER_ROSE,
             first_step=run.recent.step_back("reward_mean", rows),
         )
 
