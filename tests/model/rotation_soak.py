@@ -215,7 +215,7 @@ class Batch:
                 other.done.append("move_back")
             other.back = max(0, other.back - 1)
         do = history.chance.choice((*ANY, *READ))
-        if do is History.move and history.back:
+        if do in {History.move, History.copytruncate} and history.back:  # nobody finds the copy where it is then
             do = History.write
         if do in READ:
             if self._life is None or history.back or history.lost or history.empty:
