@@ -12,7 +12,7 @@ from grpo_watch.engine.snapshot import RunVerdict
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.rules.packs import load_rules
 from tests.support.detecting import Watched
-from tests.support.records import row
+from tests.support.records import a_batch, row
 
 RULE = "dead-reward-component"
 MEAN, STD, OTHER = "reward_function_mean[f]", "reward_function_std[f]", "reward_function_mean[g]"
@@ -73,6 +73,15 @@ def test_a_whole_reward_that_never_moved_trained_nothing() -> None:
         assert Watched(RULE).feed_all(rows).changes == [("firing", 20, severity)]
     moved = [row(step, **{MEAN: float(step == 1), "reward_mean": float(step == 1)}) for step in range(1, 31)]
     assert Watched(RULE).feed_all(moved).changes == [("firing", 21, "warning")]
+
+
+def test_one_score_of_copies_says_nothing_of_the_function() -> None:
+    """Each group is one text, so equal rewards are no proof against the function: no more than a warning."""
+    rows = [row(step, **{MEAN: 0.3, "reward_mean": 0.3}) for step in range(1, 21)]
+    run = Watched(RULE)
+    for each in rows:
+        run.feed(a_batch(each.step, (0, 0, 0, 0)), each)
+    assert run.changes == [("firing", 20, "warning")]
 
 
 def test_a_spread_is_life() -> None:

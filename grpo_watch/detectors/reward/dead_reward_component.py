@@ -54,6 +54,8 @@ class ConstantScore:
         self.rows = int(std is None or std <= FLOAT_NOISE)
 
 
+ALIKE = 0.5
+"""Share of copies inside groups from which one score says nothing of the function."""
 SOLVED = 1.0
 """The only constant reward that a task may give that was solved before the run began."""
 CUT = "cut off"
@@ -149,6 +151,7 @@ class DeadRewardComponent(Detector):
         """No function seen."""
         self.constant: dict[str, ConstantScore] = {}
         self.per_row, self.batches, self.success = BatchesPerRow(), 1.0, SuccessRates()
+        self.alike = False
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries reward functions."""
@@ -160,6 +163,7 @@ class DeadRewardComponent(Detector):
             return readings or SILENT
         self.batches = self.per_row.count(run)
         cut = (run.newest("completion_truncated_ratio") or 0.0) >= MOSTLY_CUT
+        self.alike = (run.trend.repeated.mean or 0.0) >= ALIKE
         for key in scored:
             self._follow(key, record, len(keys), readings, cut=cut)
         return readings or QUIET
@@ -184,7 +188,9 @@ class DeadRewardComponent(Detector):
             known.fired = True
             total = number(row, "reward_mean")
             all_of_it = functions == 1 and total is not None and abs(total - key.weight * value) <= self.tolerance
-            readings.append(self._breach(key, known, functions, untrained=all_of_it and value != SOLVED))
+            readings.append(
+                self._breach(key, known, functions, untrained=all_of_it and value != SOLVED and not self.alike)
+            )
 
     def _breach(self, key: RewardFunctionKeys, known: ConstantScore, functions: int, *, untrained: bool) -> Reading:
         ever, wanted = known.highest > known.lowest, copysign(1.0, key.weight)
