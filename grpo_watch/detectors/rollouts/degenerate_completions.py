@@ -1,4 +1,4 @@
-"""Completions without sense: empty ones; loops, runs of one character, or scraps of many scripts."""
+"""Degenerate completions: empty ones; loops, runs of one character, or scraps of many scripts."""
 
 from __future__ import annotations
 
