@@ -206,8 +206,9 @@ class MaskedLoss:
         single, self._last_step = row.step == self._last_step + 1, row.step
         left_out = bool(masks) and self.cut > 0.0
         self.left_out = left_out or (masks is None and self.cut == 1.0)
-        self.chance, self.diluted = 0.0, False
-        self.whole = (self.cut == 1.0 or left_out) and entropy == 0.0 and row.resolution is None
+        exact = entropy == 0.0 and row.resolution is None and not number(row, "kl_reference")
+        self.whole = self.diluted = self.left_out and exact
+        self.chance = float(self.whole)
         if not left_out:
             return
         micro, *others = (

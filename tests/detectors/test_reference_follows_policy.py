@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,43 @@ def test_a_clip_that_leaves_nothing_is_no_fault_of_the_reference(clip: float, ch
     clipped = [r._replace(values={**r.values, "grad_norm": 0.5}) for r in rows(1, 40)]
     run = Watched(RULE, beta=0.04, max_grad_norm=clip).feed_all(clipped).feed(*checkpoints())
     assert run.changes == changes
+
+
+LAYER, HEAD = "model.layers.0.", "lm_head.weight"
+
+
+@pytest.mark.parametrize(
+    ("still", "moves", "dtype", "changes"),
+    [
+        (f"{LAYER}input_layernorm.weight", f"{LAYER}mlp.up_proj.weight", "F32", []),
+        (f"{LAYER}input_layernorm.weight", f"{LAYER}mlp.up_proj.weight", "BF16", FIRE),
+        (f"{LAYER}input_layernorm.weight", HEAD, "F32", FIRE),
+        (f"{LAYER}mlp.up_proj.weight", f"{LAYER}input_layernorm.weight", "F32", FIRE),
+        (f"{LAYER}input_layernorm.weight", f"{LAYER}mlp.up_proj.lora_B.weight", "F32", FIRE),
+    ],
+)
+def test_last_bits_of_small_weights_are_no_learning(still: str, moves: str, dtype: str, changes: object) -> None:
+    """A norm near 1 has the coarsest float32 grid; in bfloat16 none moves; a frozen layer proves nothing."""
+    saved = [
+        replace(each, tensors={name: replace(one, dtype=dtype) for name, one in each.tensors.items()})
+        for each in (a_checkpoint(20, {still: "a", moves: "a"}), a_checkpoint(40, {still: "a", moves: "b"}))
+    ]
+    assert Watched(RULE, beta=0.04).feed_all(rows(1, 40)).feed(*saved).changes == changes
+
+
+@pytest.mark.parametrize(("zero", "changes"), [(True, []), (False, FIRE)])
+def test_an_adapter_whose_b_is_zero_follows_nothing(*, zero: bool, changes: object) -> None:
+    """Only ``lora_A`` moves: the product stays 0, whatever the reference is."""
+    first, second = (
+        replace(
+            each, tensors={name: replace(one, zero=zero and name == "q.lora_B") for name, one in each.tensors.items()}
+        )
+        for each in (
+            a_checkpoint(20, {"q.lora_A": "a", "q.lora_B": "b"}),
+            a_checkpoint(40, {"q.lora_A": "c", "q.lora_B": "b"}),
+        )
+    )
+    assert Watched(RULE, beta=0.04).feed_all(rows(1, 40)).feed(first, second).changes == changes
 
 
 def test_unchanged_weights_are_another_fault() -> None:

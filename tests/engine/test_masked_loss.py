@@ -26,6 +26,7 @@ def after(rows: list[dict[str, float]], *, masks: bool | None, every: int = 1) -
         (True, 0.9, 2.0, False),
         (None, 1.0, 0.0, True),
         (None, 0.9, 0.0, False),
+        (False, 1.0, 0.0, False),
     ],
 )
 def test_an_entropy_of_nothing_is_zero(*, masks: bool | None, cut: float, entropy: float, whole: bool) -> None:
@@ -51,6 +52,14 @@ def test_the_last_step_of_a_window_may_be_one() -> None:
     rows = [{"completion_truncated_ratio": 0.9, "entropy": 0.4}]
     assert after(rows, masks=True, every=5).chance == pytest.approx(0.9**8)
     assert after(rows, masks=True).chance == 0.0
+
+
+def test_the_zeros_of_an_empty_loss_are_no_measurement_where_the_setting_is_not_known() -> None:
+    """All cut, entropy and KL exactly 0: the trend of the entropy leaves the row out. A KL shows tokens in the loss."""
+    empty = {"completion_truncated_ratio": 1.0, "entropy": 0.0, "kl_reference": 0.0}
+    masked = after([empty], masks=None)
+    assert (masked.diluted, masked.chance) == (True, 1.0)
+    assert not after([empty | {"kl_reference": 8.0}], masks=None).diluted
 
 
 def test_means_over_many_empty_micro_batches_are_diluted() -> None:

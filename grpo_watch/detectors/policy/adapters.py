@@ -10,6 +10,7 @@ from grpo_watch.detectors.policy.probe_history import IDLE, too_few_without_sign
 from grpo_watch.detectors.shared.checkpoint_history import (
     WRAPPED,
     in_same_form,
+    lora_b,
     moved_names,
     trained_by_adapter,
     where_adapters_are,
@@ -72,7 +73,7 @@ class AdapterNeverTrained(Detector):
         why_not = self.blind_because(run)
         if why_not or start.startswith(NON_ZERO_STARTS):
             return no_data(why_not or NotApplicable(f"the adapter was initialised by {start}"))
-        matrices = [name for name in record.tensors if "lora_B" in name or "lora_embedding_B" in name]
+        matrices = lora_b(record)
         if not matrices:
             return SILENT if probed else no_data(NotApplicable("the adapter has no lora_B"))
         if not all(record.tensors[name].zero for name in matrices):

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
+from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable, lora_b
 from grpo_watch.engine.detector import SILENT, Detector, NotApplicable, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import is_zero, number
 from grpo_watch.engine.learning import RARE
@@ -60,7 +60,7 @@ class ReferenceFollowsPolicy(Detector):
             if before is None:
                 return no_data(NotYet("fewer than two checkpoints of different steps so far"))
             names = comparable(before, record)
-            self.pairs.append((before.step, record.step, len(changed(before, record, names)), len(names)))
+            self.pairs.append((before.step, record.step, len(_effective(before, record, names)), len(names)))
         else:
             self._take(record, run)
         return list(self._judge(run)) if self.pairs else SILENT
@@ -88,6 +88,21 @@ class ReferenceFollowsPolicy(Detector):
                 yield Reading(Verdict.OK, step=after)
             else:
                 yield _breach((before, after, moved, tensors), len(between))
+
+
+def _effective(before: CheckpointDigest, after: CheckpointDigest, names: list[str]) -> list[str]:
+    """Which tensors changed in a way that a KL could show: none of an adapter whose ``lora_B`` is still zero.
+
+    Nor any where a layer's float32 norms keep their bytes while its matrices move: an update of 1e-7 would change a
+    weight of 1, so only last bits of smaller ones move (SGD at a low rate, or a clip far below the gradient).
+    """
+    moved = changed(before, after, names)
+    if (matrices := lora_b(after)) and all(after.tensors[name].zero for name in matrices):
+        return [name for name in moved if "lora_" not in name]
+    norms = {name for name in names if "layernorm" in name and after.tensors[name].dtype == "F32"}
+    layers = tuple(f"{name.rsplit('.', 2)[0]}." for name in norms)
+    last_bits = norms.isdisjoint(moved) and any(name.startswith(layers) and "lora_" not in name for name in moved)
+    return [] if last_bits else moved
 
 
 def _breach(pair: Pair, rows: int) -> Reading:

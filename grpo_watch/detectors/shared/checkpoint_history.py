@@ -80,6 +80,11 @@ def moved_names(
     return [name for name in names if before[name].checksum != after[name].checksum]
 
 
+def lora_b(digest: CheckpointDigest) -> list[str]:
+    """Names of an adapter's matrices that start at zero: while they are, the adapter does nothing."""
+    return [name for name in digest.tensors if "lora_B" in name or "lora_embedding_B" in name]
+
+
 WHOLE_FILE = "FILE"
 """The data type of a file whose tensors can't be distinguished."""
 
