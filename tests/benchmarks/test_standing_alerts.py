@@ -90,6 +90,7 @@ WITHOUT_CHECKPOINTS = frozenset(
         "source-unreadable",
         "stalled",
         "verifier-times-out",
+        "warmup-of-unknown-peak",
     }
 )
 COMES_LATE: list[tuple[str, Evidence]] = [
