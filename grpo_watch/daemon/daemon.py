@@ -11,7 +11,7 @@ from pathlib import Path
 from grpo_watch.daemon.dispatcher import ABANDON_SECONDS, NotificationDispatcher
 from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.daemon.run_end import QUIET_ENDED
-from grpo_watch.daemon.run_reader import WatchOptions, newest_write
+from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
 from grpo_watch.daemon.schedule import SECOND, Intervals, Jumps, intervals
 from grpo_watch.daemon.state_writer import StateWriter
@@ -315,7 +315,7 @@ def first_in_line(watches: Sequence[WatchedRun]) -> Sequence[WatchedRun]:
     """
     unread = [watch for watch in watches if not watch.ready]
     urgent = [watch for watch in unread if watch.urgent][:1]
-    latest = urgent or sorted(unread, key=lambda watch: newest_write(watch.reader.found), reverse=True)
+    latest = urgent or sorted(unread, key=lambda watch: watch.written, reverse=True)
     return [*(watch for watch in watches if watch.ready), *latest]
 
 

@@ -132,7 +132,7 @@ class RunRegistry:
             run.past = not self._lingers(run, now)
         for run in [*self._newest_past(), *(one for one in self if not one.past)]:
             run.shown = self._state_writer.snapshot(run.name)
-            run.history = self._state_writer.store.history(run.name) if run.life.ended is not None else None
+            run.history = self._state_writer.history(run.name) if run.life.ended is not None else None
         self._view_all()
 
     def _known(self, name: str) -> WatchedRun:

@@ -77,6 +77,13 @@ class StateWriter:
         except StoreError:
             return None
 
+    def history(self, run: str) -> bytes | None:
+        """What the page of a run showed at its end, packed; None where nothing is stored or it can't be read."""
+        try:
+            return None if run in self._unregistered.values() else self.store.history(run)
+        except StoreError:
+            return None
+
     def register(self, identity: str, wanted: str, now: float) -> str:
         """The run's name, which never changes."""
         try:

@@ -7,7 +7,6 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from grpo_watch.daemon.run_reader import newest_write
 from grpo_watch.daemon.schedule import Intervals
 from grpo_watch.daemon.watched_run import WatchedRun
 
@@ -82,7 +81,7 @@ class TurnOrder:
 
     def read_since(self, moment: float) -> bool:
         """Whether every run that was written since then (Unix seconds) was read once."""
-        return all(watch.ready or newest_write(watch.reader.found) < moment for watch in self._hurried)
+        return all(watch.ready or watch.written < moment for watch in self._hurried)
 
     def due(self, now: float, changed: Collection[Path], watched: Collection[Path], *, every: bool) -> list[WatchedRun]:
         """The runs that need a turn, in order.

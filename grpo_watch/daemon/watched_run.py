@@ -83,7 +83,7 @@ class WatchedRun:
         self.past = False
         """… and whether that is so long ago that only the page shows it."""
         self.written, self.channels = 0.0, tuple[ChannelStatus, ...]()
-        """Its newest write (Unix seconds), and how its channels did, when it was let go."""
+        """Its newest write (Unix seconds) when it began to be read or was let go; how its channels did then."""
         self.begun = 0
         """How often it began to be read."""
         self.is_read = self.ready = self.reported = False
@@ -102,6 +102,7 @@ class WatchedRun:
         when it was read last, and something was written since.
         """
         self.found, self.rules, self.urgent = found, rules, urgent
+        self.written = newest_write(found)
         self.begun += 1
         self.ready = self.restored = False
         """``restored``: whether it is as it was stored, with nothing new read, and does not look ended."""
@@ -153,8 +154,9 @@ class WatchedRun:
         self.reader.close()
 
     def keep_end(self, now: float) -> None:
-        """Store that it ended, and what its page shows of it."""
-        self.history = pack(self.detail())
+        """Store that it ended, and what its page shows of it: of one that was not read whole, what is stored."""
+        stored = None if self.ready else self.state_writer.history(self.name)
+        self.history = stored or pack(self.detail())
         self.state_writer.commit([StoredBatch(self.name, now, history=self.history, ended=self.life.ended)], now)
 
     # it is shown
@@ -286,6 +288,8 @@ class WatchedRun:
         self.found = self.reader.found = found
         if self.ready:
             self.open()
+        else:
+            self.written = newest_write(found)
 
     def open(self) -> None:
         """Open the channels that are not open yet, and announce those that are news."""

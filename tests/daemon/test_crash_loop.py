@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.daemon import first_turns, run_reader
+from grpo_watch.daemon import daemon, first_turns, run_reader, run_registry, turn_order, watched_run
 from grpo_watch.daemon.daemon import first_in_line
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState
@@ -74,8 +74,7 @@ class Standing:
     """What ``first_in_line`` asks a run."""
 
     def __init__(self, *, ready: bool, urgent: bool, written: float = 0.0) -> None:
-        self.ready, self.urgent, self.reader = ready, urgent, self
-        self.found = FoundRun(Path("run"), "run", None, (), written=written)
+        self.ready, self.urgent, self.written = ready, urgent, written
 
 
 def test_runs_that_are_read_go_on_while_others_wait() -> None:
@@ -91,3 +90,28 @@ def test_runs_that_are_read_go_on_while_others_wait() -> None:
     assert first_in_line([other, newer, read]) == [read, newer, other]  # type: ignore[list-item]
     urgent.ready = True
     assert first_in_line([read, other, urgent]) == [read, urgent, other]  # type: ignore[list-item]
+
+
+def test_a_start_above_an_archive_asks_each_run_once_when_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every turn asked every run that waited, once to choose and once to store: files times turns."""
+    asked, ask, turn = list[str](), run_reader.newest_write, WatchedRun.turn
+    for number in range(3 * RUNS):
+        Run(tmp_path, f"run{number}")
+
+    def counted(run: FoundRun) -> float:
+        asked.append(run.name)
+        return ask(run)
+
+    def slow(self: WatchedRun, now: float, listing: float) -> bool:
+        live.timer += 1.0
+        return turn(self, now, listing)
+
+    for module in (daemon, first_turns, run_registry, turn_order, watched_run):
+        monkeypatch.setattr(module, "newest_write", counted, raising=False)
+    monkeypatch.setattr(WatchedRun, "turn", slow)
+    live = Live(tmp_path / "runs", tmp_path / "state", now=(tmp_path / "runs").stat().st_mtime)
+    live.settle()
+    assert len(set(asked)) == len(asked) == 3 * RUNS
+    live.close()

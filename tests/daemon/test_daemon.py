@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.daemon import daemon
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.dispatcher import NotificationDispatcher
+from grpo_watch.daemon.run_detail import RunDetail
+from grpo_watch.daemon.run_end import LOST_LOOKS, LOST_SECONDS, QUIET_STALLED
 from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.engine.records import AlertState, Tick, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
@@ -568,6 +571,40 @@ def test_a_lost_run_is_not_called_healthy(tmp_path: Path) -> None:
     again = Live(runs, tmp_path / "state", now=RECORDED + 300)
     assert again.run().verdict.value == "lost"
     again.close()
+
+
+def test_a_run_that_is_lost_before_it_was_read_again_keeps_its_history(
+    going_on: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had ended and went on; while a daemon read others at its start, it vanished."""
+    log, runs = next(going_on.rglob("logging.jsonl")), going_on.parent
+    live = Live(runs, tmp_path / "state", now=RECORDED + 60)
+    live.settle()
+    live.settle(QUIET_STALLED + 60)
+    before = live.daemon.detail(going_on.name)
+    assert (live.daemon.snapshot().runs[0].active, before.thinned != RunDetail().thinned) == (False, True)
+    row = next(line for line in log.read_text().splitlines() if '"global_step/max_steps"' in line)
+    with log.open("a") as file:
+        file.write(row.replace('"global_step/max_steps": "', '"global_step/max_steps": "9') + "\n")
+    os.utime(log, (live.now, live.now))
+    live.settle()
+    assert live.daemon.snapshot().runs[0].active
+    live.kill()
+    again = Live(runs, tmp_path / "state", now=live.now + 1.0)
+    monkeypatch.setattr(daemon, "STORE_SECONDS", 0.0)  # it has no turn
+    again.look()
+    again.daemon.turn()
+    shutil.rmtree(going_on)
+    for _ in range(LOST_LOOKS + 1):
+        again.now += LOST_SECONDS / 2
+        again.look()
+        again.daemon.turn()
+    (lost,) = again.daemon._registry
+    assert (lost.life.lost, lost.begun, lost.detail()) == (True, 1, before)
+    again.close()
+    last = Live(runs, tmp_path / "state", now=again.now + 1.0)
+    assert last.daemon.detail(going_on.name) == before
+    last.close()
 
 
 def test_a_renamed_run_is_not_read_twice(going_on: Path, tmp_path: Path) -> None:
