@@ -8,6 +8,7 @@ from types import MappingProxyType
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.monitor import Monitor, RunState
 from grpo_watch.engine.records import (
+    Activity,
     CheckpointDigest,
     CompletionSummary,
     EventKind,
@@ -89,8 +90,8 @@ class Engine:
                 self._choose_rules()
         elif isinstance(record, Progress):
             state.take_progress(record)
-        elif isinstance(record, Tick):
-            state.now = record.now
+        elif isinstance(record, (Tick, Activity)):
+            state.take_time(record)
         elif isinstance(record, (CompletionSummary, CheckpointDigest)):
             state.last_seen = record.seen or state.last_seen
             if isinstance(record, CheckpointDigest):

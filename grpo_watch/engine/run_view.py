@@ -12,14 +12,17 @@ from grpo_watch.engine.metric_names import LABELLED, split_label
 from grpo_watch.engine.recent_rows import Pace, RecentRows
 from grpo_watch.engine.records import (
     SAVED,
+    Activity,
     CheckpointDigest,
     CompletionSummary,
+    EndState,
     MetricRow,
     Progress,
     RunConfig,
     Scalar,
     Setting,
     Stream,
+    Tick,
     evidence_of,
 )
 from grpo_watch.engine.reward_functions import RewardFunctions, weights_in
@@ -59,9 +62,9 @@ class RunView:
 
     ``step`` and ``max_steps`` are optimizer steps; ``shows_end`` says whether the end of the run shows in a channel,
     ``in_folder`` whether the run is a folder (file times mean something); ``latest_row_time`` is the latest time at
-    which a row was logged or read (Unix seconds); ``saved`` is the step of the newest checkpoint, or the one that the
-    attempt went on from (None: none is known); ``refused`` gives, by evidence, why it is not read although it is there.
-    ``guesses`` are the metrics read under a guessed name.
+    which a row was logged or read (Unix seconds), ``written`` that at which a file was; ``saved`` is the step of the
+    newest checkpoint, or the one that the attempt went on from (None: none is known); ``refused`` gives, by evidence,
+    why it is not read although it is there. ``guesses`` are the metrics read under a guessed name.
     """
 
     def __init__(self, run: str) -> None:
@@ -86,6 +89,7 @@ class RunView:
         self.silent: float | None = None
         self.clip: float | None = None
         self.latest_row_time: float | None = None
+        self.written: float | None = None
         self.values: dict[str, float | None] = {}
         self.evidence: set[str] = set()
         self.refused: Mapping[str, str] = {}
@@ -126,9 +130,24 @@ class RunView:
         value = self.values.get(metric)
         return value if value is not None and isfinite(value) else None
 
-    def log_ended(self, now: float) -> bool:
-        """Whether the last rows are all that will be seen for now."""
-        return self.latest_row_time is None or now - self.latest_row_time >= ENDED
+    def log_ended(self, tick: Tick) -> bool | None:
+        """Whether the last rows are all that will be seen for now.
+
+        None: nothing shows when rows were written, and their file is new, as one that grows or a copy is.
+        """
+        if tick.state is not EndState.UNKNOWN:
+            return tick.state is EndState.ENDED
+        last = self.written if self.latest_row_time is None else self.latest_row_time
+        if last is not None and tick.now - last >= ENDED:
+            return True
+        return False if tick.live or self.latest_row_time is not None else None
+
+    def take_time(self, record: Tick | Activity) -> None:
+        """The clock's time, or that at which a file was written."""
+        if isinstance(record, Tick):
+            self.now = record.now
+        else:
+            self.written = max(record.time, self.written or record.time)
 
     def take_row(self, row: MetricRow) -> None:
         """Account for a train row."""

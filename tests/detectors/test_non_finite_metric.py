@@ -109,6 +109,12 @@ def test_means_of_logits_may_be_nan() -> None:
         assert Watched(RULE).feed(row(1, loss=0.5)._replace(raw={key: NAN})).changes == changes
 
 
+def test_a_loss_whose_name_holds_such_a_word_may_not() -> None:
+    for key in ("shared_loss", "policy/shared_expert_loss", "refraction_loss"):
+        run = Watched(RULE).feed_all(row(n, loss=0.5, grad_norm=0.4)._replace(raw={key: NAN}) for n in range(1, 6))
+        assert run.changes == [("firing", 1, "warning"), ("firing", 2, "critical")], key
+
+
 def test_a_share_of_nothing_may_be_nan() -> None:
     for key in ("actor/prefix_loss_share", "actor/prefix_loss_contribution", "policy/kl_frac"):
         run = Watched(RULE).feed_all(row(n, loss=0.5, grad_norm=0.4)._replace(raw={key: NAN}) for n in range(1, 6))

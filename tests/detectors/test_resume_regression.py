@@ -70,3 +70,14 @@ def test_every_restart_is_judged() -> None:
     third = [r._replace(attempt=3) for r in after(55, kl_reference=1e-4)]
     run = Watched(RULE).feed(*before(), *after(), *third)
     assert [(change[0], change[1]) for change in run.changes] == [("firing", 64)]
+
+
+def test_a_fall_within_noise_or_of_an_earlier_restart_is_no_lost_reward() -> None:
+    """The rate alone is an info: rewards of 0.27 to 0.35 to 0.14 (noise 0.18), and a third attempt without rewards."""
+    rows = [row(s, reward_mean=0.1, learning_rate=1e-6) for s in range(1, 11)]
+    rows += [row(s, reward_mean=(0.27, 0.31, 0.35)[s % 3], learning_rate=1e-6) for s in range(11, 41)]
+    second = [row(s, 2, reward_mean=0.14, learning_rate=2e-6) for s in range(41, 51)]
+    assert Watched(RULE).feed(*rows, *second).changes == [("firing", 50, "info")]
+    second = [row(s, 2, reward_mean=0.14, learning_rate=1e-6) for s in range(41, 61)]
+    third = [row(s, 3, learning_rate=3e-6) for s in range(61, 81)]
+    assert Watched(RULE).feed(*rows, *second, *third).changes == [("firing", 70, "info")]

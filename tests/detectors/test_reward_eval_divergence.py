@@ -142,6 +142,17 @@ def test_held_out_scores_that_stay_at_zero() -> None:
     assert not fired(40, 10, lambda step: min(0.8, 0.02 * step), accuracy=lambda step: 0.004 if step == 10 else 0.0)
 
 
+def test_a_benchmark_that_was_never_above_zero_needs_all_evaluations() -> None:
+    """Seven may be those of one that is too hard; eight are judged as any score is."""
+    assert not fired(79, 10, lambda step: min(0.8, 0.01 * step), accuracy=lambda _: 0.0)
+    assert fired(80, 10, lambda step: min(0.8, 0.01 * step), accuracy=lambda _: 0.0)
+
+
+def test_a_training_reward_of_exactly_zero_is_a_reward() -> None:
+    """From -1 to exactly 0, where it ends: a gain of 0.75 between the first evaluation and the newest."""
+    assert fired(80, 16, lambda step: min(0.0, 0.025 * step - 1.0), accuracy=lambda step: 0.01 if step == 16 else 0.0)
+
+
 def test_a_hard_benchmark_at_zero_beside_another_that_is_not() -> None:
     assert not fired(60, 10, rising, aime__accuracy=lambda _: 0.0, math__accuracy=lambda step: 0.2 + 0.003 * step)
 

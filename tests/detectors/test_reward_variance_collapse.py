@@ -25,13 +25,42 @@ def test_five_dead_rows_or_ten_nearly_dead_ones() -> None:
     assert fed(*[1.0] * 4, 0.0, *[1.0] * 4).changes == []
 
 
-def test_a_run_that_never_had_a_spread_trains_nothing() -> None:
-    """Critical at the twentieth row; not after a row with spread, nor at rewards of a known maximum."""
-    assert fed(*[1.0] * 25).changes == [("firing", 5, "warning"), ("firing", 20, "critical")]
-    assert fed(0.5, *[1.0] * 25).changes == [("firing", 6, "warning")]
-    solved = [row(s, reward_zero_std_ratio=1.0, reward_mean=0.9 + 0.1 * (s > 2)) for s in range(1, 26)]
-    assert Watched(RULE).feed_all(solved).changes == [("firing", 5, "warning")]
-    assert fed(*[1.0] * 25, reward_mean=1.0).changes == [("firing", 5, "warning")]  # as of a task that was too easy
+@pytest.mark.parametrize("update", ["grad_norm", "loss"])
+def test_a_run_that_never_had_a_spread_nor_an_update_trains_nothing(update: str) -> None:
+    """0.9 to the power of 65 is 0.00106, of 66 it is 0.00096: no chance where a tenth of the groups live."""
+    still = {update: 0.0, "reward_mean": 0.0}
+    assert fed(*[1.0] * 65, **still).changes == [("firing", 5, "warning")]
+    assert fed(*[1.0] * 66, **still).changes == [("firing", 5, "warning"), ("firing", 66, "critical")]
+    assert fed(*[1.0] * 66, **{**still, "reward_mean": -0.5}).changes[1:] == [("firing", 66, "critical")]
+    assert fed(0.5, *[1.0] * 80, **still).changes == [("firing", 6, "warning")]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"grad_norm": 0.1, "loss": 0.0, "reward_mean": 0.0},
+        {"reward_mean": 0.0},
+        {"grad_norm": 0.0},
+        *({"grad_norm": 0.0, "loss": 0.0, "reward_mean": reward} for reward in (2.0, 0.9999999, 10.0, 1.0, 0.5)),
+    ],
+    ids=str,
+)
+def test_without_a_second_sign_or_with_a_reward_above_zero_it_may_be_hard_or_solved(more: dict[str, float]) -> None:
+    assert fed(*[1.0] * 100, **more).changes == [("firing", 5, "warning")]
+
+
+def test_a_sparse_reward_that_scores_late_was_no_critical_finding() -> None:
+    """25 rows without any success, and then the run learns."""
+    rows = [row(s, reward_zero_std_ratio=1.0, reward_mean=0.0, grad_norm=0.0, loss=0.0) for s in range(1, 26)]
+    rows += [row(s, reward_zero_std_ratio=0.5, reward_mean=0.01 * (s - 25), grad_norm=0.4) for s in range(26, 60)]
+    changes = Watched(RULE).feed_all(rows).changes
+    assert [(state, severity) for state, _, severity in changes] == [("firing", "warning"), ("resolved", "warning")]
+
+
+def test_scores_that_the_total_leaves_out_are_the_second_sign() -> None:
+    values = {"reward_function_mean[a]": 0.3, "reward_function_std[a]": 0.1, "reward_batch_std": 0.0}
+    run = fed(*[1.0] * 25, reward_mean=0.5, **values)
+    assert run.changes == [("firing", 5, "warning"), ("firing", 20, "critical")]
 
 
 def test_a_function_that_the_total_leaves_out_is_named() -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from grpo_watch.engine.records import Tick
+from grpo_watch.engine.records import Activity, EndState, Record, Tick
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -188,6 +188,27 @@ def test_a_log_that_ends_three_rows_into_a_fall() -> None:
     assert run.changes == [("firing", 23, "warning")]
     assert run.said[-1].first_step == 21
     assert run.said[-1].reading.message == "the run degrades as its log ends: reward fell, completions shrank"
+
+
+@pytest.mark.parametrize(
+    ("records", "severity"),
+    [
+        ((Activity("log", 0.0), Tick(3600.0, live=False)), "warning"),
+        ((Activity("log", 0.0), Tick(3599.0, live=False)), "info"),
+        ((Activity("log", 0.0), Tick(3599.0)), None),
+        ((Activity("log", 0.0), Tick(9e9, live=False, state=EndState.RUNNING)), None),
+        ((Activity("log", 0.0), Tick(9.0, live=False, state=EndState.ENDED)), "warning"),
+        ((Tick(9e9, live=False),), "info"),
+    ],
+    ids=["old file", "new file", "watched", "running", "ended", "unknown"],
+)
+def test_whether_a_log_without_times_has_ended(records: tuple[Record, ...], severity: str | None) -> None:
+    rows = [
+        row(n, reward_mean=reward, completion_length_mean=length)
+        for n, (reward, length) in enumerate(zip(FALLEN, SHORTER, strict=True), 1)
+    ]
+    run = Watched(RULE).feed_all(rows).feed(*records)
+    assert run.changes == ([] if severity is None else [("firing", 23, severity)])
 
 
 @pytest.mark.parametrize(

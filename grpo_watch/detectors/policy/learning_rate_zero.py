@@ -28,6 +28,11 @@ decimals shows some steps."""
 NEARLY = 0.9
 """Share of the run by which a warm-up of unknown peak must have ended: until then it may be planned so (50 of 60 steps
 are in a healthy recorded run)."""
+BEGINS = 0.1
+"""Share of the run in which the log must begin for that: a resume near the end warms up once more."""
+LEAST_PEAK = 0.95e-6
+"""Rate that such a rise must miss by the end, or it may be the schedule that was meant: the default of TRL and verl,
+less the row by which logs shift it."""
 SHAPE = (
     "Compare warmup_steps (or warmup_ratio) and the scheduler's number of steps with max_steps: a warm-up longer than "
     "the run never reaches the peak, and a decay that counts micro-steps or ranks ends early."
@@ -51,12 +56,14 @@ class LearningRateZero(Detector):
     def setup(self) -> None:
         """Nothing seen yet."""
         self.peak, self.rose, self.climbs = 0.0, 0, True
+        self.began: int | None = None
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the learning rate."""
         rate = number(record, "learning_rate")
         if rate is None:
             return SILENT
+        self.began = record.step if self.began is None else self.began
         if not is_zero(rate, record.resolution):
             self.rose = record.step if rate > self.peak else self.rose
             self.climbs = self.climbs and rate > self.peak
@@ -74,16 +81,18 @@ class LearningRateZero(Detector):
         planned, done = run.number("learning_rate") or 0.0, row.step / (run.max_steps or inf)
         peak = max(self.peak, planned)
         endless = rises and done >= HALF and rate < done / 2.0 * planned
-        endless = endless or (self.climbs and not planned and done >= NEARLY)
+        endless = endless or (not planned and done >= NEARLY and self._climbs_in_vain(rate / done, run))
         faint = rate < max(FAINT * peak, TINY) and (not rises or done >= HALF)
         if not (endless or faint):
             return QUIET
-        if not endless and (why_not := self._expected_zero(row, run)):
+        if (planned or not endless) and (why_not := self._expected_zero(row, run)):
             return no_data(why_not)
-        what = f"next to nothing of its peak of {peak:.2g}" if rate < FAINT * peak else "next to nothing"
         if endless:
-            what = "still in its warm-up"
-            what = f"in a warm-up that does not reach {planned:.2g} within the run" if planned else what
+            what = (
+                f"in a warm-up that does not reach {planned:.2g} within the run" if planned else "still in its warm-up"
+            )
+        else:
+            what = f"next to nothing of its peak of {peak:.2g}" if rate < FAINT * peak else "next to nothing"
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
         return breach(
             value=rate,
@@ -93,6 +102,11 @@ class LearningRateZero(Detector):
             hint=SHAPE,
             headline="The warm-up does not end within the run" if endless else "The learning rate is next to nothing",
         )
+
+    def _climbs_in_vain(self, at_the_end: float, run: RunView) -> bool:
+        """Whether the rate has risen on every row since the run's start, and what it comes to is no usual peak."""
+        from_start = self.began is not None and self.began <= BEGINS * (run.max_steps or 0)
+        return self.climbs and from_start and at_the_end < LEAST_PEAK
 
     def early_sign(self, run: RunView) -> Reading | None:
         """A rate of exactly 0 after the first step, in a log that does not round it away."""

@@ -44,7 +44,7 @@ class ConstantScore:
         self.value, self.first_step, self.rows = value, step, 1
 
     def moves(self, value: float, std: float | None, tolerance: float) -> bool:
-        """Whether this row has another value, or completions that score apart."""
+        """Whether this row has another value, or completions with different scores."""
         return self.rows == 0 or abs(value - self.value) > tolerance or (std is not None and std > FLOAT_NOISE)
 
     def move(self, value: float, std: float | None, step: int) -> None:
@@ -54,10 +54,6 @@ class ConstantScore:
         self.rows = int(std is None or std <= FLOAT_NOISE)
 
 
-ALIKE = 0.5
-"""Share of copies inside groups from which one score says nothing of the function."""
-SOLVED = 1.0
-"""The only constant reward that a task may give that was solved before the run began."""
 CUT = "cut off"
 MOSTLY_CUT = 0.9
 """Kind of a constant score of batches, nearly all of whose completions were cut off: with fewer, whole ones score the
@@ -151,7 +147,6 @@ class DeadRewardComponent(Detector):
         """No function seen."""
         self.constant: dict[str, ConstantScore] = {}
         self.per_row, self.batches, self.success = BatchesPerRow(), 1.0, SuccessRates()
-        self.alike = False
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries reward functions."""
@@ -163,7 +158,6 @@ class DeadRewardComponent(Detector):
             return readings or SILENT
         self.batches = self.per_row.count(run)
         cut = (run.newest("completion_truncated_ratio") or 0.0) >= MOSTLY_CUT
-        self.alike = (run.trend.repeated.mean or 0.0) >= ALIKE
         for key in scored:
             self._follow(key, record, len(keys), readings, cut=cut)
         return readings or QUIET
@@ -186,13 +180,9 @@ class DeadRewardComponent(Detector):
         known.cut = known.cut and cut
         if known.fired or enough_rows(known.rows, self.batches, self.rows):
             known.fired = True
-            total = number(row, "reward_mean")
-            all_of_it = functions == 1 and total is not None and abs(total - key.weight * value) <= self.tolerance
-            readings.append(
-                self._breach(key, known, functions, untrained=all_of_it and value != SOLVED and not self.alike)
-            )
+            readings.append(self._breach(key, known, functions))
 
-    def _breach(self, key: RewardFunctionKeys, known: ConstantScore, functions: int, *, untrained: bool) -> Reading:
+    def _breach(self, key: RewardFunctionKeys, known: ConstantScore, functions: int) -> Reading:
         ever, wanted = known.highest > known.lowest, copysign(1.0, key.weight)
         best = known.highest if wanted > 0.0 else known.lowest
         granted = not ever and functions > 1 and (known.value > 0.0 if wanted > 0.0 else known.value <= 0.0)
@@ -202,14 +192,11 @@ class DeadRewardComponent(Detector):
         evidence: dict[str, Scalar] = {"value": known.value, "rows": known.rows, "functions": functions}
         if known.cut:
             evidence["kind"] = CUT
-        severity = Severity.CRITICAL if untrained and not ever else None
-        if solved or key.weight == 0.0:
-            severity = Severity.INFO
         return Reading(
             Verdict.BREACH,
             key.name,
             value=known.value,
-            severity=severity,
+            severity=Severity.INFO if solved or key.weight == 0.0 else None,
             message=f"{key.name} is exactly {known.value:g} on {known.rows} rows in a row, without spread: it {how}"
             + (", and its weight is 0" if key.weight == 0.0 else ""),
             evidence=evidence,

@@ -20,7 +20,7 @@ AGREEING = frozenset(TrendSign) - {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST,
 STUCK = 20
 """Rows with exactly one reward, and twice as many as ever before, after which half of the best counts as lost."""
 NEVER_ROSE = (
-    "The reward never rose above where it began, so no checkpoint is better than the base model. Check the sign of the "
+    "The reward never rose above where it began, so no checkpoint is better than the start. Check the sign of the "
     "reward, of the advantages and of the loss (maximize in the optimizer) first, then the learning rate."
 )
 BROKEN = (
@@ -48,7 +48,9 @@ class RewardCollapse(Detector):
     def observe(self, record: MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the reward, or the last rows of a log that has ended."""
         if isinstance(record, Tick):
-            return _at_the_end(run) if run.log_ended(record.now) and run.trend.reward.ends_low(self.share) else SILENT
+            ended = run.log_ended(record)
+            low = ended is not False and run.trend.reward.ends_low(self.share)
+            return _at_the_end(run, Severity.WARNING if ended else Severity.INFO) if low else SILENT
         if number(record, "reward_mean") is None:
             return SILENT
         reward, long = run.trend.reward, run.trend.long_reward
@@ -93,14 +95,14 @@ class RewardCollapse(Detector):
         )
 
 
-def _at_the_end(run: RunView) -> Iterable[Reading]:
-    """A fall that the log is too short to confirm: a warning at once."""
+def _at_the_end(run: RunView, severity: Severity) -> Iterable[Reading]:
+    """A fall that the log is too short to confirm: at once a warning, or an info where more rows may come."""
     reward = run.trend.reward
     now = plain_sum(list(reward.newest)[-LAST:]) / LAST
     return breach(
         value=now,
         threshold=reward.highest,
-        severity=Severity.WARNING,
+        severity=severity,
         message=f"reward fell from {_apart(reward.highest, now)} within the last {LAST} rows of the log",
         evidence={"reward_mean": shown(now), "best": shown(reward.highest), "noise": shown(reward.noise)},
         first_step=run.recent.step_back("reward_mean", LAST),
@@ -135,17 +137,18 @@ def rank(name: str) -> int:
 class Evaluations:
     """One score's first and newest ``few`` evaluations, each with the training reward at that time (None: no row yet).
 
-    ``noise`` is that of the score.
+    ``noise`` is that of the score; ``scored`` says whether it was ever another number than 0.
     """
 
     def __init__(self, few: int) -> None:
-        self.few, self.noise = few, NoisyTrend()
+        self.few, self.noise, self.scored = few, NoisyTrend(), False
         self.first: list[tuple[float, float | None]] = []
         self.newest: list[tuple[float, float | None]] = []
 
     def push(self, score: float, reward: float | None) -> None:
         """Take an evaluation."""
         self.noise.push(score)
+        self.scored = self.scored or score != 0.0
         if len(self.first) < self.few:
             self.first.append((score, reward))
         self.newest = [*self.newest, (score, reward)][-self.few :]
@@ -173,8 +176,9 @@ def _mean(evaluations: list[tuple[float, float | None]], start: float) -> tuple[
 class RewardEvalDivergence(Detector):
     """An audit, no early warning: it needs ``evaluations`` of them, and a change that noise does not explain.
 
-    Half as many are enough where every score of the best rank is exactly 0: nothing of the gain reaches held-out
-    answers (a public run whose training reward went from 0.08 to 0.76).
+    Half as many are enough where every score of the best rank is exactly 0 and one was more before: nothing of the gain
+    reaches held-out answers (a public run whose training reward went from 0.08 to 0.76). Scores that were never
+    more than 0 may be those of a benchmark that is too hard, which four evaluations don't tell from a fault.
 
     Two healthy recorded runs have more than eight (23 and 34). The larger fall of a score was 4.7 standard errors, but
     2.5 % of its first level, half of ``least``; ``share`` is a proposal.
@@ -204,6 +208,7 @@ class RewardEvalDivergence(Detector):
         lowest = min(map(rank, half), default=0)
         half = [name for name in half if rank(name) == lowest]
         zero = half if all(self.scores[name].at_zero for name in half) else []
+        zero = zero if any(self.scores[name].scored for name in zero) else []
         enough = [name for name in self.scores if self.scores[name].noise.rows + 1 >= self.evaluations] or zero
         if found.keys().isdisjoint(enough):
             return no_data(NotYet("too few evaluations yet")) if found else SILENT
@@ -223,7 +228,7 @@ class RewardEvalDivergence(Detector):
         fell = -change > max(self.errors * max(error, 1e-9), self.least * abs(first))
         flat = name in TOTAL and change + self.errors * error < self.share * gain and reward - newest > gain / 2
         if scores.at_zero:
-            gain = (scores.newest[-1][1] or start) - (scores.first[0][1] or start)
+            gain = _mean(scores.newest[-1:], start)[1] - _mean(scores.first[:1], start)[1]
         # So many means of rows as evaluations, instead of one.
         least = max(trend.beyond_noise / sqrt(scores.few), MEANWHILE * (trend.highest - start))
         if not trend.gained() or gain < least or not (fell or flat or scores.at_zero):

@@ -73,7 +73,7 @@ def _never_scores(zeros: int, since: int) -> Reading:
 
 def _never_moves(rows: RowsAtZero) -> Reading:
     """A breach of such a log whose mean reward is one number: other prompts and texts would move it."""
-    cause = HIGHEST if rows.value == SOLVED else CONSTANT
+    cause = HIGHEST if abs(rows.value - SOLVED) <= FLOAT_NOISE else CONSTANT
     message = f"the mean reward is exactly {rows.value:g} on {rows.same} rows in a row: {cause.says}"
     evidence: dict[str, Scalar] = {"reward_mean": rows.value, "rows": rows.same, "kind": cause.kind.value}
     return Reading(
@@ -87,9 +87,9 @@ def _never_moves(rows: RowsAtZero) -> Reading:
     )
 
 
-def _untrained(silent: DeadRowWindow, reason: ZeroStdCause, reward: float | None) -> bool:
-    """Whether the run never had a signal, and its prompts were hardly solved before it began."""
-    return silent.never_alive and (reward != SOLVED or reason.kind is ZeroStdKind.LEFT_OUT)
+def _no_update(row: MetricRow) -> bool:
+    """Whether the row shows that nothing was learned from it: a gradient of exactly 0, else a loss of 0."""
+    return number(row, "grad_norm" if "grad_norm" in row.values else "loss") == 0.0
 
 
 class RewardVarianceCollapse(Detector):
@@ -167,7 +167,7 @@ class RewardVarianceCollapse(Detector):
 
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:
         silent = self.silent
-        silent.take(ratio, record.step, self.per_row.count(run))
+        silent.take(ratio, record.step, self.per_row.count(run), still=_no_update(record))
         if (reward := number(record, "reward_mean")) is not None:
             self.rewards.push(reward)
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
@@ -187,6 +187,16 @@ class RewardVarianceCollapse(Detector):
         text = "no group has any spread of rewards: nothing to learn from"
         return Reading(Verdict.BREACH, message=text, evidence={"reward_zero_std_ratio": ratio})
 
+    def _untrained(self, reason: ZeroStdCause, reward: float | None) -> bool:
+        """Whether the run never learned, and a second sign agrees: no update, or scores that the total leaves out.
+
+        One reward above 0 on all rows may be that of prompts that were solved before, whatever its scale is.
+        """
+        if reason.kind is ZeroStdKind.LEFT_OUT:
+            return self.silent.never_alive
+        unsolved = reward is not None and self.highest <= FLOAT_NOISE
+        return unsolved and self.silent.never_updated(self.share)
+
     def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
         mean = self.silent.shares.mean() or 0.0
         repeated = (run.trend.repeated.mean or 0.0) >= REPEATED
@@ -198,7 +208,7 @@ class RewardVarianceCollapse(Detector):
             Verdict.BREACH,
             value=mean,
             threshold=self.share,
-            severity=Severity.CRITICAL if agrees or (not learned and _untrained(self.silent, reason, reward)) else None,
+            severity=Severity.CRITICAL if agrees or (not learned and self._untrained(reason, reward)) else None,
             message=f"{mean:.0%} of the groups have no reward spread: {reason.says}"
             + (f"; {named(agrees)}" if agrees else ""),
             hint=reason.hint,

@@ -79,7 +79,7 @@ room for: a public run had 9 of 10 dead groups in a row (0.0017 by its first 47 
 FLOOR_ROWS, FLOOR_SHARE = 50, 0.9
 """Rows, and the share of them at a reward of exactly 0, from which a run without any other evidence learns nothing."""
 UNTRAINED_ROWS = 20
-"""Rows, the run's first ones, after which a run without any spread has trained nothing and is not about to."""
+"""The run's first rows: as many without any spread, where a function's scores differ, have trained nothing."""
 MOSTLY = 0.75
 """Usual share of dead groups that indicates a fault: three of four rows teach nothing."""
 
@@ -129,7 +129,9 @@ class DeadRowWindow:
         "_covered",
         "_dead",
         "_dead_rows",
+        "_generations",
         "_rows",
+        "_still",
         "alive",
         "dead_since",
         "enough",
@@ -141,11 +143,12 @@ class DeadRowWindow:
     def __init__(self, rows: int, dead_rows: int) -> None:
         self.shares, self._rows, self._dead_rows = Window(rows), rows, dead_rows
         self._dead, self.dead_since = 0, 0
+        self._generations, self._still = 0.0, True
         self.usual: float | None = None
         self.alive = self.several = self.enough = self._covered = False
 
-    def take(self, share: float, step: int, batches: float) -> None:
-        """Account for a row's share; ``batches``: generations that a row is a mean over."""
+    def take(self, share: float, step: int, batches: float, *, still: bool) -> None:
+        """Account for a row's share; ``batches``: generations of which it is a mean, ``still``: no update."""
         self.shares.push(share)
         rows = len(self.shares)
         self.enough = self.enough or self.shares.full or (rows >= LEAST_ROWS and rows * batches >= self._rows)
@@ -154,6 +157,7 @@ class DeadRowWindow:
             self._dead, self._covered = 0, False
             return
         self._dead += 1
+        self._generations, self._still = self._generations + batches, self._still and still
         self.dead_since = step if self._dead == 1 else self.dead_since
         covered = self._dead >= LEAST_DEAD and self._dead * batches >= self._rows
         self._covered = self._covered or covered or self._dead >= self._dead_rows
@@ -182,6 +186,14 @@ class DeadRowWindow:
     def never_alive(self) -> bool:
         """Whether no row of many has had any spread."""
         return not self.alive and self._dead >= UNTRAINED_ROWS
+
+    def never_updated(self, usual: float) -> bool:
+        """Whether no row of the run had a spread or an update, and they are too many for chance.
+
+        As if each generation were a single group, and the share ``usual`` of them dead. A sparse reward may score for
+        the first time after 25 rows.
+        """
+        return self.never_alive and self._still and usual**self._generations <= CHANCE
 
     @property
     def all_dead(self) -> bool:
@@ -250,15 +262,15 @@ COPIES = ZeroStdCause(
 )
 LEFT_OUT = ZeroStdCause(
     ZeroStdKind.LEFT_OUT,
-    "a reward function scores completions apart, but the total is the same for all",
+    "a reward function gives completions different scores, but the total is the same for all",
     "Compare the order and the values of reward_weights with the reward functions: a weight of 0 leaves a function "
     "out, and functions of opposite sign cancel.",
 )
 BY_PROMPT = ZeroStdCause(
     ZeroStdKind.BY_PROMPT,
     "rewards differ between prompts, but not between the completions of one",
-    "Score two different completions of one prompt: the function may read the prompt or the answer only. If they score "
-    "apart, prompts are all solved or all too hard: raise num_generations, or grade the reward.",
+    "Score two different completions of one prompt: the function may read the prompt or the answer only. If the "
+    "scores differ, prompts are all solved or all too hard: raise num_generations, or grade the reward.",
 )
 UNKNOWN = ZeroStdCause(ZeroStdKind.UNKNOWN, "members of a group get equal rewards")
 
@@ -290,7 +302,7 @@ def why(row: MetricRow, rewards: Sequence[float], lowest: float, highest: float,
 
 
 def _by_spread(row: MetricRow) -> ZeroStdCause:
-    """The reason by the total's spread over the batch, where a function scores its completions apart."""
+    """The reason by the total's spread over the batch, where a function gives completions different scores."""
     total = number(row, "reward_batch_std")
     if total is None:
         return UNKNOWN

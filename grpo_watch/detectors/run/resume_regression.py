@@ -83,6 +83,7 @@ class ResumeRegression(Detector):
 
     def _signs(self) -> dict[str, str]:
         """One phrase for each sign, by what it is about."""
+        self.back = False
         said = {"learning rate": self._rate(), "KL": self._kl(), "reward": self._reward(), "epoch": self._epoch()}
         return {name: phrase for name, phrase in said.items() if phrase}
 
@@ -114,8 +115,9 @@ class ResumeRegression(Detector):
         was, now = median(old), median(new)
         noise = 3.0 * max(deviation(old), deviation(new), 1e-3)
         gain = was - median(self.start)
-        self.back = gain > noise and was - now > BACK * gain
-        return f"{was:.3g} fell to {now:.3g}" if was - now > max(self.fall * gain, noise) else ""
+        fell = was - now > max(self.fall * gain, noise)
+        self.back = fell and gain > noise and was - now > BACK * gain
+        return f"{was:.3g} fell to {now:.3g}" if fell else ""
 
     def _epoch(self) -> str:
         """The count of passes over the data started over."""

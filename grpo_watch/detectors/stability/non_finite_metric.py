@@ -37,12 +37,12 @@ ALL_MASKED = LikelyCause(
 )
 NOT_TRAINING = re.compile(
     r"reward|score|eval|(?:^|[/_])val[-_/]|std|var|min|max|length|tokens|tim(?:e|ing)|perf|acc|ratio|logits"
-    r"|share|frac|contribution|coverage",
+    r"|(?:^|[^a-z])(?:share|frac(?:tion)?|contribution|coverage)(?:$|[^a-z])",
     re.IGNORECASE,
 )
 """Keys whose NaN may be meant: functions without a score on a row, spreads of one value, means over nothing, shares of
-nothing (an own part of the loss that is off: NaN on 2,448 rows of a public run that learned), and means of logits,
-where a padded vocabulary holds infinities."""
+nothing (an own part of the loss that is off: NaN on 2,448 rows of a public run that learned; words of their own, as
+``shared_expert_loss`` is a loss), and means of logits, where a padded vocabulary holds infinities."""
 OVERFLOW = 1.8e19
 """A core metric this large is as good as infinite: its square overflows float32, as the norm of its gradient does. One
 token with a log-ratio above 44 makes such a KL (k3). A public run survived single rows of 2e14."""

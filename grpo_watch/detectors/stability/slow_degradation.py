@@ -9,7 +9,7 @@ from grpo_watch.detectors.shared.likely_causes import CUT_IN_LOSS, RATES, UNHELD
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_trend import LAST
-from grpo_watch.engine.records import MetricRow, Reading, Tick
+from grpo_watch.engine.records import MetricRow, Reading, Severity, Tick
 from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import ERRORS, GREW_FAR, LOSS, SHRANK_FAR, Trend, shown
 
@@ -84,7 +84,8 @@ class SlowDegradation(Detector):
     """The signs have to hold for a share of the run, because means of a few noisy rows agree by chance now and then.
 
     At the end of a log the last rows count alone: each must lie far below the best, beside completions that shrank or
-    grew, entropy or KL that moved. Two public runs of 19 and 24 rows ended three rows into such a fall.
+    grew, entropy or KL that moved. Two public runs of 19 and 24 rows ended three rows into such a fall. It is an info
+    where nothing shows whether more rows may come.
     """
 
     explained_by = (
@@ -119,8 +120,12 @@ class SlowDegradation(Detector):
         """Judge one train row that carries the reward, or the last rows of a log that has ended."""
         if isinstance(record, Tick):
             signs = frozenset(sign for sign, shows in _others(run.trend) if shows)
-            low = signs and run.log_ended(record.now) and run.trend.reward.ends_low(LOSS, ERRORS)
-            return self._breach(run, signs | {DriftSign.REWARD_FELL}, LAST, LAST, ended=True) if low else SILENT
+            ended = run.log_ended(record)
+            if not signs or ended is False or not run.trend.reward.ends_low(LOSS, ERRORS):
+                return SILENT
+            return self._breach(
+                run, signs | {DriftSign.REWARD_FELL}, LAST, LAST, ends=Severity.WARNING if ended else Severity.INFO
+            )
         if number(record, "reward_mean") is None:
             return SILENT
         if run.trend.reward.mean is None:
@@ -132,16 +137,19 @@ class SlowDegradation(Detector):
 
     @staticmethod
     def _breach(
-        run: RunView, signs: frozenset[DriftSign], held: int, needed: float, *, ended: bool = False
+        run: RunView, signs: frozenset[DriftSign], held: int, needed: float, *, ends: Severity | None = None
     ) -> Iterable[Reading]:
         words = ", ".join(sign.value for sign in DriftSign if sign in signs)
         return breach(
             value=float(held),
             threshold=needed,
-            message=f"the run degrades as its log ends: {words}" if ended else f"the run degrades slowly: {words}",
+            message=f"the run degrades as its log ends: {words}"
+            if ends is not None
+            else f"the run degrades slowly: {words}",
+            severity=ends,
             evidence=_evidence(run.trend),
             first_step=run.recent.step_back("reward_mean", held),
-            immediate=ended,
+            immediate=ends is not None,
         )
 
 
