@@ -115,16 +115,17 @@ def test_a_warm_up_that_ends_beyond_the_run_is_no_warm_up() -> None:
 
 def test_a_rate_that_has_risen_on_every_row_until_the_end_never_left_its_warm_up() -> None:
     """The peak is not known: from 90 of 100 steps on it would have been reached in any warm-up that was meant."""
-    run = fed([8e-9 * n for n in range(101)], max_steps=100)
+    run = fed([1e-8 * n for n in range(101)], max_steps=100)
     assert run.changes[:1] == [("firing", 92, "warning")]  # the third from step 90 on
     assert run.headline == "The warm-up does not end within the run"
-    assert fed([8e-9 * min(n, 80) for n in range(101)], max_steps=100).changes == []
-    assert fed([8e-9 * n for n in range(101)]).changes == []  # it may go on for long
+    assert fed([1e-8 * min(n, 80) for n in range(101)], max_steps=100).changes == []
+    assert fed([1e-8 * n for n in range(101)]).changes == []  # it may go on for long
 
 
 def test_a_rise_that_may_be_meant_is_no_endless_warm_up() -> None:
-    """One that ends at 1e-6, a usual peak; and the warm-up of a resume, of which the log shows the last rows only."""
-    assert fed([1e-8 * n for n in range(101)], max_steps=100).changes == []
+    """A cycle that begins above 0, a search by factors, and the warm-up of a resume, the only rows of the log."""
+    assert fed([1e-7 + 5e-9 * n for n in range(101)], max_steps=100).changes == []
+    assert fed([1e-8 * 1.05**n for n in range(101)], max_steps=100).changes == []
     resumed = [row(900 + 10 * n, learning_rate=1e-7 * (n + 1)) for n in range(8)]
     assert Watched("learning-rate-zero", max_steps=970).feed_all(resumed).changes == []
     tiny = [row(900 + n, learning_rate=1e-9 * (n + 1)) for n in range(70)]

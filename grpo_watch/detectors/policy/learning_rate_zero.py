@@ -30,9 +30,9 @@ NEARLY = 0.9
 are in a healthy recorded run)."""
 BEGINS = 0.1
 """Share of the run in which the log must begin for that: a resume near the end warms up once more."""
-LEAST_PEAK = 0.95e-6
-"""Rate that such a rise must miss by the end, or it may be the schedule that was meant: the default of TRL and verl,
-less the row by which logs shift it."""
+OFF = 0.05
+"""Share of the newest rate (or two steps) by which that at half of the run may miss the straight line from 0 that
+warm-ups are: cyclic schedules begin above 0, and searches for a rate rise by factors."""
 SHAPE = (
     "Compare warmup_steps (or warmup_ratio) and the scheduler's number of steps with max_steps: a warm-up longer than "
     "the run never reaches the peak, and a decay that counts micro-steps or ranks ends early."
@@ -57,6 +57,7 @@ class LearningRateZero(Detector):
         """Nothing seen yet."""
         self.peak, self.rose, self.climbs = 0.0, 0, True
         self.began: int | None = None
+        self.half: tuple[int, float] | None = None
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the learning rate."""
@@ -68,6 +69,8 @@ class LearningRateZero(Detector):
             self.rose = record.step if rate > self.peak else self.rose
             self.climbs = self.climbs and rate > self.peak
             self.peak = max(self.peak, rate)
+            if self.half is None and record.step >= HALF * (run.max_steps or inf):
+                self.half = record.step, rate
             lately = record.step - self.rose <= LATELY * (run.max_steps or inf)
             return self._faint(rate, record, run, rises=rate == self.peak and lately)
         why_not = self._rounded_away(record, run) or self._expected_zero(record, run) or self._skipped(record)
@@ -81,7 +84,7 @@ class LearningRateZero(Detector):
         planned, done = run.number("learning_rate") or 0.0, row.step / (run.max_steps or inf)
         peak = max(self.peak, planned)
         endless = rises and done >= HALF and rate < done / 2.0 * planned
-        endless = endless or (not planned and done >= NEARLY and self._climbs_in_vain(rate / done, run))
+        endless = endless or (not planned and done >= NEARLY and self._still_warms_up(rate, row.step, run))
         faint = rate < max(FAINT * peak, TINY) and (not rises or done >= HALF)
         if not (endless or faint):
             return QUIET
@@ -103,10 +106,13 @@ class LearningRateZero(Detector):
             headline="The warm-up does not end within the run" if endless else "The learning rate is next to nothing",
         )
 
-    def _climbs_in_vain(self, at_the_end: float, run: RunView) -> bool:
-        """Whether the rate has risen on every row since the run's start, and what it comes to is no usual peak."""
+    def _still_warms_up(self, rate: float, step: int, run: RunView) -> bool:
+        """Whether the rate has risen on every row since the run's start, on a straight line from 0."""
         from_start = self.began is not None and self.began <= BEGINS * (run.max_steps or 0)
-        return self.climbs and from_start and at_the_end < LEAST_PEAK
+        if not (self.climbs and from_start and self.half):
+            return False
+        then, halfway = self.half
+        return abs(halfway - rate * then / step) <= max(OFF, 2.0 / step) * rate
 
     def early_sign(self, run: RunView) -> Reading | None:
         """A rate of exactly 0 after the first step, in a log that does not round it away."""
