@@ -160,12 +160,16 @@ class Trend:
         return lasting is not None and lasting >= max(least, error * sqrt(1.0 / BEGINNING + 1.0 / ROWS))
 
     def reward_above_start(self) -> bool:
-        """Whether the mean of many rows is ``BELOW`` of the first reward above it: not flat, though no gain yet."""
+        """Whether the mean of many rows is ``BELOW`` of the first reward above it: not flat, though no gain yet.
+
+        Until there are so many, that of the newest ones.
+        """
         reward, long = self.reward, self.long_reward
-        if reward.start is None or long.mean is None:
+        mean, rows = (reward.mean, WIDTH) if long.mean is None else (long.mean, ROWS)
+        if reward.start is None or mean is None:
             return False
-        error = START_ERRORS * reward.noise * sqrt(1.0 / BEGINNING + 1.0 / ROWS)
-        return long.mean - reward.start >= max(BELOW * abs(reward.start), error)
+        error = START_ERRORS * reward.noise * sqrt(1.0 / BEGINNING + 1.0 / rows)
+        return mean - reward.start >= max(BELOW * abs(reward.start), error)
 
     def reward_does_well(self) -> bool:
         """Whether the reward gained, has nothing to gain, or lies above its start and has not fallen since."""

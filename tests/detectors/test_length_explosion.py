@@ -91,3 +91,19 @@ def test_far_growth_asks_for_fewer_cut_off() -> None:
     assert fed_with(170.0, 0.34).changes == []
     assert fed_with(400.0, 0.15).changes == []
     assert fed_with(400.0, 0.34, reward=0.9).changes == []
+
+
+RIGHT = [1, 3, 1, 6, 6, 7, 3, 8, 2, 12, 5, 12, 10, 7, 8, 13, 16, 12, 14, 11, 14, 13, 13, 13, 14, 15, 8, 14]
+LENGTHS = [10, 9, 9, 7, 9, 10, 14, 17, 17, 18, 18, 20, 20, 20, 19, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24]
+CUT = [0, 0, 0, 0, 0, 0, 0, 4, 4, 6, 7, 6, 5, 9, 7, 15, 15, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16, 16]
+"""Right and cut completions of 16, and the mean length: a real run that learns to list numbers up to the limit."""
+
+
+@pytest.mark.parametrize("rule", ["length-explosion", "slow-degradation"])
+def test_a_noisy_reward_that_rises_is_a_gain_early(rule: str) -> None:
+    """From 21 % to 80 % right with a noise of 0.2: no growth without a gain, and nothing degrades."""
+    rows = (
+        row(n, reward_mean=right / 16, completion_length_mean=float(length), completion_truncated_ratio=cut / 16)
+        for n, (right, length, cut) in enumerate(zip(RIGHT, LENGTHS, CUT, strict=True), start=1)
+    )
+    assert Watched(rule).feed_all(rows).changes == []

@@ -139,4 +139,5 @@ class LengthExplosion(LengthChange):
         """Reward fell, or the limit cuts off most completions without a gain (beside far growth: more than before)."""
         fell = reward_fell(trend.reward, extreme=grown(trend.length, 2 * self.times))
         cut = trend.cut_off() or (trend.more_cut_off() and trend.length.moved(GREW_FAR))
-        return fell | {TrendSign.CUT_OFF} if cut and not trend.reward.gained() else fell
+        gained = trend.reward.gained() or trend.reward_above_start()
+        return fell | {TrendSign.CUT_OFF} if cut and not gained else fell
