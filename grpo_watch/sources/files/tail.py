@@ -281,10 +281,10 @@ class Tail:
         if self._goes_on(descriptor, *self._left):
             self._take(descriptor, position)
             return []
-        copy = self._grown_copy() if following == self.path else None
-        if copy is not None:
+        other = (self._grown_copy() or self._behind_packed()) if following == self.path else None
+        if other is not None:
             self._drop(descriptor)
-            return self._change(copy)
+            return self._change(other)
         self._take(descriptor, restarted=True)
         return old.rest()
 
@@ -304,6 +304,16 @@ class Tail:
             os.close(descriptor)
             if grown:
                 return path
+        return None
+
+    def _behind_packed(self) -> Path | None:
+        """What follows the packed copy of the open file, which has no name left: rotated since, as the file was."""
+        places = rotated.chain(self.path, packed=True)
+        for place, following in zip(places[-3::-1], places[-2::-1], strict=False):
+            descriptor = None if self.held else self._continuation(place, *self._left, packed=True)
+            if descriptor is not None:
+                self._drop(descriptor)
+                return following
         return None
 
     def _check(self) -> None:
