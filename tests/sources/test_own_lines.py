@@ -407,15 +407,53 @@ def test_an_evaluation_between_two_steps_ends_with_the_next_one(tmp_path: Path) 
     assert [(row.step, row.values["reward"]) for row in rows] == [(n, n / 10) for n in range(1, 10)]
 
 
-@pytest.mark.parametrize("title", ["Sample 0:", "--- completion 1 ---", "Examples:"])
+@pytest.mark.parametrize("title", ["Sample 0:", "--- completion 1 ---", "Example 12"])
 def test_the_numbers_of_a_sample_join_no_row(tmp_path: Path, title: str) -> None:
-    text = "".join(
-        f"Step {n}\nreward: 0.{n}\nloss: 0.2\n{title}\nan answer\nreward: 1.0\nkl: 9.0\n" for n in range(1, 10)
-    )
+    step = "Step {n}\nreward: 0.{n}\nkl: 0.1\nloss: 0.2\n"
+    text = "".join(f"{step.format(n=n)}{title}\nan answer\nreward: 1.0\nkl: 9.0\n" for n in range(1, 10))
     rows = rows_of(tmp_path / "train.log", text)
-    assert [(row.step, row.values["reward"], row.values.get("kl")) for row in rows] == [
-        (n, n / 10, None) for n in range(1, 10)
+    assert [(row.step, row.values["reward"], row.values["kl"]) for row in rows] == [
+        (n, n / 10, 0.1) for n in range(1, 10)
     ]
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 5])
+@pytest.mark.parametrize(
+    "evaluation", ["Evaluation\naccuracy: 0.5\n", "=== Evaluation ===\naccuracy: 0.5\nreward: 0.9\n"]
+)
+def test_rows_without_a_counter_go_on_after_an_evaluation(tmp_path: Path, after: int, evaluation: str) -> None:
+    block = "reward: 0.{n}\nkl: 0.1\nloss: 0.2\n"
+    text = "".join((evaluation if n == after + 1 else "") + block.format(n=n) for n in range(1, 10))
+    rows = rows_of(tmp_path / "train.log", text)
+    assert {n / 10 for n in range(2, 10)} <= {row.values["reward"] for row in rows}
+    assert all("accuracy" not in row.values for row in rows if row.values["reward"] != 0.1)
+
+
+ROW_PARTS = {
+    "sample first": "Step {n}\nCompletion:\n  The answer is 42.\nreward: 0.{n}\nkl: 0.1\nloss: 0.2\n",
+    "numbered sample first": "Step {n}\nSample 1:\n  The answer is 42.\nreward: 0.{n}\nkl: 0.1\nloss: 0.2\n",
+    "sections": "Step {n}\nRewards\n  reward: 0.{n}\nCompletions\n  mean length: 9\nUpdate\n  kl: 0.1\n  loss: 0.2\n\n",
+    "evaluation as a section": "Step {n}\nreward: 0.{n}\nEvaluation\naccuracy: 0.5\nkl: 0.1\nloss: 0.2\n",
+    "evaluation as a heading": "Step {n}\nEvaluation\nreward: 0.{n}\nUpdate\nkl: 0.1\nloss: 0.2\n",
+    "count of samples": "Samples 64\nreward: 0.{n}\nkl: 0.1\nloss: 0.2\nstep: {n}\n\n",
+    "indented heading": "iter {n}\n  reward  0.{n}\n  Completions:\n  length  203.5\n  kl  0.1\n  loss  0.2\n",
+    "sample within": "Step {n}\nreward: 0.{n}\nSample 1:\nan answer\nreward: 1.0\nkl: 0.1\nloss: 0.2\n",
+}
+"""Rows that a line such as a title stands above or within."""
+
+
+@pytest.mark.parametrize("layout", ROW_PARTS)
+def test_headings_and_samples_within_a_row_take_nothing_from_it(tmp_path: Path, layout: str) -> None:
+    rows = rows_of(tmp_path / "train.log", "".join(ROW_PARTS[layout].format(n=n) for n in range(1, 10)))
+    assert [(row.step, row.values["reward"], row.values["kl"], row.values["loss"]) for row in rows] == [
+        (n, n / 10, 0.1, 0.2) for n in range(1, 10)
+    ]
+
+
+def test_an_evaluation_without_numbers_ends_with_the_next_step(tmp_path: Path) -> None:
+    step = "Step {n}\nreward: 0.{n}\nloss: 0.2\n"
+    text = "".join(step.format(n=n) + ("Evaluation\nsolved all\n" if n == 5 else "") for n in range(1, 10))
+    assert [row.step for row in rows_of(tmp_path / "train.log", text)] == [*range(1, 10)]
 
 
 def test_rows_without_steps_below_a_sample_stay_rows(tmp_path: Path) -> None:

@@ -36,15 +36,13 @@ EVALUATION = re.compile(
 )
 """What the title above the numbers of an evaluation or of single completions says."""
 TITLE = re.compile(
-    rb"\W{0,40}(?:(?P<evaluation>eval(?:uation)?|validation|held.?out)|samples?|completions?|examples?)"
-    rb"(?: (?:results?|metrics|scores?|summary|set|\d{1,6})){0,2}\W{0,40}",
+    rb"(?!\s)\W{0,40}(?:(?:eval(?:uation)?|validation|held.?out)"
+    rb"(?: (?:results?|metrics|scores?|summary|set|\d{1,6})){0,2}"
+    rb"|(?P<sample>(?:sample|completion|example) \d{1,6}))\W{0,40}",
     re.IGNORECASE,
 )
-"""A title by itself, ``=== EVALUATION RESULTS ===`` or ``Sample 3:``: fields below it belong to no row of training, up
-to the next row, or the next counter behind them. Below samples that holds where rows have steps: else their numbers may
-be all that is shown."""
-TITLED, NUMBERED = 1, 2
-"""Below the title of an evaluation, whose own counter may come first; and below its first number."""
+"""A title by itself, ``=== EVALUATION RESULTS ===`` or ``Sample 3:``: the fields right below it belong to no row of
+training. One that is indented, or names no single sample, may be the heading of a part of the row."""
 EXAMPLE = re.compile(rb"\b(?:examples?|usage|format)\b", re.IGNORECASE)
 """What a line that ends with a colon says above a row that is quoted."""
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
@@ -155,8 +153,9 @@ class OwnLines:
         self._noisy: list[str] = []
         self._rows = self._offset = 0
         self._near = self._coarse = self._leads = self.sure = self.counted = False
-        self._evaluation = self._example = self._quoted = False
-        self._titled = 0
+        self._evaluation = self._example = self._quoted = self._sampled = False
+        self._titled: list[str] | None = None
+        self._begin: str | None = None
         self._carried: int | None = None
         self._above: list[int | None] = []
         self._before: tuple[int, int] | None = None
@@ -172,7 +171,7 @@ class OwnLines:
             return ""
         parts = (block.values, block.texts, block.step, block.total, block.epoch, block.led, block.single)
         flags = (self.sure, self._near, self._coarse, self._leads)
-        around = (self._evaluation, self._example, self._quoted, self._titled)
+        around = (self._evaluation, self._example, self._quoted, self._titled, self._sampled, self._begin)
         places = (self._rows, self._offset, self._before, self._carried, self._above)
         decimals = (self._decimals.most, self._decimals.in_full)
         return json.dumps(
@@ -182,7 +181,7 @@ class OwnLines:
     def _restore(self, state: list[Any]) -> None:
         flags, places, self._end, self._last, held, block, self._template, self._noisy, decimals = state
         self.sure, self._near, self._coarse, self._leads = flags[:4]
-        self._evaluation, self._example, self._quoted, self._titled = flags[4:]
+        self._evaluation, self._example, self._quoted, self._titled, self._sampled, self._begin = flags[4:]
         self._rows, self._offset, before, self._carried, self._above = places
         self._before = tuple(before) if before is not None else None
         self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in held]
@@ -212,10 +211,10 @@ class OwnLines:
     def passed(self, data: bytes) -> None:
         """A line of something else: the next one is not near the fields before it."""
         self._near = self._evaluation = False
+        self._titled = None if self._titled else self._titled
         if len(data) <= LONGEST and (title := TITLE.fullmatch(data)) is not None:
-            steps = (self._block.step, *(row.step for row in self._held))
-            stepped = self._before is not None or any(step is not None for step in steps)
-            self._titled = TITLED if title["evaluation"] else NUMBERED if stepped else 0
+            self._sampled = title["sample"] is not None
+            self._titled = [] if self._may_be_titled() else None
         self._example = data.endswith(b":") and len(data) <= LONGEST and EXAMPLE.search(data) is not None
 
     def _of_evaluation(self, line: str, fields: Sequence[PrintedField], *, row: bool) -> bool:
@@ -225,11 +224,28 @@ class OwnLines:
             self._evaluation = EVALUATION.search(bare_line(line)[1]) is not None
         elif counts or row:
             self._evaluation = False
-        if row or (counts and self._titled == NUMBERED):
-            self._titled = 0
-        elif self._titled and not counts:
-            self._titled = NUMBERED
-        return self._evaluation or self._titled > 0
+        if row or self._titled is None or self._belongs(fields, self._titled, counts=bool(counts)):
+            self._titled = None
+        elif not counts:
+            self._titled = [*self._titled, *(one.name for one in fields)][-MOST_HELD:]
+        return self._evaluation or self._titled is not None
+
+    def _may_be_titled(self) -> bool:
+        """Whether a title here can stand above something else than the rest, or the whole, of a row."""
+        block = self._block
+        if not block.values:  # a sample: where each row begins with its step
+            return block.step is None and (not self._sampled or self._begin == "")
+        return block.led and not self._noisy if self._sampled else not self._end
+
+    def _belongs(self, fields: Sequence[PrintedField], titled: Sequence[str], *, counts: bool) -> bool:
+        """Whether fields below a title, and below the fields ``titled`` under it, belong to training all the same."""
+        if counts:  # an evaluation's own counter may stand first
+            return bool(titled) or self._sampled or self._begin == ""
+        block, names = self._block, [one.name for one in fields]
+        begin = self._begin if block.led or not block.values else next(iter(block.values))
+        lacking = any(guess(name) in OF_UPDATES and name not in block.values for name in names)
+        unlike = self._sampled and not titled and not block.repeats(fields)
+        return names[0] == begin or not set(names).isdisjoint(titled) or (bool(block.values) and (lacking or unlike))
 
     def wants(self, data: bytes) -> bool:
         """Whether a line may hold fields of a row."""
@@ -279,6 +295,7 @@ class OwnLines:
         if not block.whole:
             return ()
         self._end = self._end or self._last
+        self._begin = "" if block.led else next(iter(block.values))
         return self._take(block.row(self._decimals.resolution(block.texts)))
 
     def _take(self, row: MetricLine) -> Sequence[MetricLine]:
