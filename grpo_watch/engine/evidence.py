@@ -72,6 +72,32 @@ class SameNumber:
         return self.rows
 
 
+OUTLASTS = 3
+"""Times the longest zeros before them that the newest ones must last: loops that skip flat batches, or log every
+micro-step, print some row after row."""
+
+
+class ZeroStreak:
+    """Counts the newest rows in a row whose number is 0 (from step ``since`` on), and the most of them before."""
+
+    __slots__ = ("_longest", "rows", "since")
+
+    def __init__(self) -> None:
+        self.rows = self.since = self._longest = 0
+
+    def add(self, step: int, *, zero: bool) -> None:
+        """Take a row."""
+        if not zero:
+            self._longest, self.rows = max(self._longest, self.rows), 0
+            return
+        self.since = self.since if self.rows else step
+        self.rows += 1
+
+    def outlasts(self, least: int) -> bool:
+        """Whether these zeros are ``least`` rows, and too many to be like those before."""
+        return self.rows >= max(least, OUTLASTS * self._longest)
+
+
 def spread_of_completions(row: MetricRow) -> float | None:
     """Standard deviation of the rewards of single completions; None where the row does not tell.
 

@@ -38,14 +38,14 @@ class CheckedGuesses:
         spread = None
         for key, metric in guesses:
             value = raw[key]
-            if value is None or key in self.refuted:
-                continue
+            if value is None or key in self.refuted or (not isfinite(value) and is_success(key)):
+                continue  # an accuracy that is NaN was not taken at this step
             if not fits(metric, value):
                 self.refuted.add(key)
                 self.changed |= self.standing.pop(key, None) is not None
                 continue
             if key not in self.standing:
-                if not 0.0 < value < 1.0 and is_maybe_count(key, metric):
+                if not 0.0 < value < 1.0 and is_maybe_count(key):
                     continue
                 self.standing[key] = metric
                 self.changed = True
@@ -81,6 +81,8 @@ class Vocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     several: Mapping[str, tuple[str, ...]]
     dropped: frozenset[str]
     phrases: Mapping[str, tuple[str, ...]]
+    maybe_counts: Mapping[str, tuple[str, ...]]
+    names: Mapping[str, tuple[str, ...]]
     others: frozenset[str]
     rewards: frozenset[str]
     successes: tuple[str, ...]
@@ -94,8 +96,6 @@ class Vocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 WORDS = msgspec.convert(shipped_yaml(Path(__file__).with_suffix(".yaml")), Vocabulary)
 SAME = MappingProxyType({word: spelled for spelled, words in WORDS.same.items() for word in words})
-LETTER = frozenset({"r"})
-"""The reward in formulas, and in the prints of own loops: ``loss 0.1 | kl 0.02 | R 1.5``."""
 NO_REWARD = WORDS.others | WORDS.of_preferences | WORDS.no_reward
 COUNTED = frozenset({"tokens"})
 MEANS = frozenset({"mean", "avg", "average", "per"})
@@ -107,10 +107,10 @@ OF_LEARNING = frozenset(
     | {"reward_zero_std_ratio", "completion_length_mean", "completion_truncated_ratio"}
 )
 """Metrics of training with rewards; supervised fine-tuning prints loss, learning rate and gradient norm as well."""
-SHARES = frozenset({"reward_zero_std_ratio", "completion_truncated_ratio"})
-RATIO = frozenset({"ratio"})
-OF_GROUPS = OF_LEARNING - {"completion_length_mean", "entropy"}
-"""Metrics that supervised training never logs beside an accuracy."""
+OF_GROUPS = frozenset({SPREAD, "reward_group_std", "reward_zero_std_ratio", "policy_clip_ratio"})
+OF_COMPLETIONS = frozenset({"completion_length_mean", "completion_truncated_ratio"})
+"""Beside an accuracy, one of the former shows training with rewards; so does a KL with one of the latter, while
+distillation logs a KL alone."""
 OF_UPDATES = OF_LEARNING - {"completion_length_mean"} | {"loss", "grad_norm", "learning_rate"}
 """What is known of an update and not of a single completion: a row without a step has one of these beside a reward."""
 
@@ -131,7 +131,14 @@ def guess(key: str) -> str | None:
         return known
     if WORDS.others.intersection(_words(key)) or (COUNTED.intersection(words) and not MEANS.intersection(words)):
         return None
-    return _function(key) or _phrases().get(_essence(words))
+    essence = _essence(words)
+    named = _names().get(_words(key))
+    return (
+        (named if named != REWARD else None)
+        or _function(key)
+        or _phrases().get(essence)
+        or _maybe_counts().get(essence)
+    )
 
 
 def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
@@ -153,11 +160,17 @@ def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
 
 
 def _instead_of_rewards(unknown: Sequence[str], keys: Sequence[str]) -> list[str]:
-    essences = {key: _essence(_bare(_words(key))) for key in unknown}
-    letters = [key for key, words in essences.items() if words == LETTER]
-    if letters or OF_GROUPS.isdisjoint(map(guess, keys)):
-        return letters
-    return [key for key, words in essences.items() if words in _successes()]
+    """``loss 0.1 | kl 0.02 | R 1.5``, or the share of right answers."""
+    letters = [key for key in unknown if _names().get(_words(key)) == REWARD]
+    known = set(map(guess, keys))
+    scored = not OF_GROUPS.isdisjoint(known) or ("kl_reference" in known and not OF_COMPLETIONS.isdisjoint(known))
+    return letters or [key for key in unknown if scored and is_success(key)]
+
+
+@lru_cache(maxsize=1_024)
+def is_success(key: str) -> bool:
+    """Whether the key is a share of right answers, which a row of an update may have in place of a reward."""
+    return _essence(_bare(_words(key))) in _successes()
 
 
 def fits(metric: str, value: float) -> bool:
@@ -167,9 +180,10 @@ def fits(metric: str, value: float) -> bool:
 
 
 @lru_cache(maxsize=1_024)
-def is_maybe_count(key: str, metric: str) -> bool:
+def is_maybe_count(key: str) -> bool:
     """Whether the key of a share doesn't say so: ``zero_std_groups`` may count groups as well."""
-    return metric in SHARES and RATIO.isdisjoint(_essence(_bare(_words(key))))
+    words = _bare(_words(key))
+    return words not in _known_keys() and _essence(words) in _maybe_counts()
 
 
 def names_training(keys: Iterable[str]) -> frozenset[str]:
@@ -223,8 +237,22 @@ def _successes() -> frozenset[frozenset[str]]:
 
 
 @lru_cache(maxsize=1)
+def _names() -> Mapping[tuple[str, ...], str]:
+    return {tuple(text.split()): metric for metric, texts in WORDS.names.items() for text in texts}
+
+
+@lru_cache(maxsize=1)
 def _phrases() -> Mapping[frozenset[str], str]:
-    return {_essence(tuple(text.split())): metric for metric, texts in WORDS.phrases.items() for text in texts}
+    return _by_essence(WORDS.phrases)
+
+
+@lru_cache(maxsize=1)
+def _maybe_counts() -> Mapping[frozenset[str], str]:
+    return _by_essence(WORDS.maybe_counts)
+
+
+def _by_essence(phrases: Mapping[str, tuple[str, ...]]) -> Mapping[frozenset[str], str]:
+    return {_essence(tuple(text.split())): metric for metric, texts in phrases.items() for text in texts}
 
 
 @lru_cache(maxsize=1)

@@ -78,16 +78,27 @@ def test_unknown_share_is_no_signal() -> None:
 
 @pytest.mark.parametrize(
     ("rewards", "fires"),
-    [((0.3, 0.4, 0.5), [("firing", 22, "warning")]), ((1.0, 1.0, 1.0), []), ((0.4, 0.5, 0.4), [])],
+    [((0.3, 0.4, 0.5), [("firing", 32, "warning")]), ((1.0, 1.0, 1.0), []), ((0.4, 0.5, 0.4), [])],
     ids=["vary", "solved", "two numbers"],
 )
-def test_no_gradient_for_ten_rows_trains_nothing_where_rewards_vary(
+def test_no_gradient_for_twenty_rows_trains_nothing_where_rewards_vary(
     rewards: tuple[float, ...], fires: list[object]
 ) -> None:
     """After twelve rows with one. The groups are not known: solved prompts, or one text for each, leave none either."""
     values = [(0.5 if step <= 12 else 0.0, rewards[step % 3]) for step in range(1, 61)]
     rows = [row(step, grad_norm=norm, reward_mean=reward) for step, (norm, reward) in enumerate(values, start=1)]
     assert Watched("gradient-lost").feed_all(rows).changes == fires
+
+
+def test_rows_without_a_gradient_between_those_with_one_are_no_fault() -> None:
+    """One of sixteen micro-steps updates; flat batches are skipped. Three times 30 rows end the doubt: 45 + 90."""
+
+    def fed(norms: list[float]) -> Watched:
+        rows = [row(n, grad_norm=norm, reward_mean=(0.3, 0.4, 0.5)[n % 3]) for n, norm in enumerate(norms, start=1)]
+        return Watched("gradient-lost").feed_all(rows)
+
+    assert fed(([0.0] * 15 + [0.5]) * 10).changes == []
+    assert fed([0.5, *[0.0] * 12, 0.5, *[0.0] * 30, 0.5, *[0.0] * 95]).changes == [("firing", 135, "warning")]
 
 
 def test_eight_decimals_round_a_tiny_gradient_down() -> None:

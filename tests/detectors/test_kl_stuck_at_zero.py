@@ -174,11 +174,26 @@ def test_a_kl_measured_before_shows_that_it_is_computed(before: float, severity:
 def test_a_kl_that_was_measured_needs_no_learning_rate(
     also: dict[str, float], rewards: tuple[float, ...], severity: set[str]
 ) -> None:
-    """A warm-up can't explain a KL that was 0.004 and is 0 for thirty rows."""
+    """A warm-up can't explain a KL that was 0.004 and is 0 for thirty rows; twenty count where groups are not known."""
     run = Watched("kl-stuck-at-zero")
     for step in range(1, 41):
         run.feed(row(step, kl_reference=0.004 if step <= 10 else 0.0, reward_mean=rewards[step % 3], **also))
     assert {change[2] for change in run.changes} == severity
+
+
+def test_a_kl_that_comes_and_goes_was_not_lost() -> None:
+    """Printed with four decimals it shows late; skipped batches have none; a reference that is set anew starts at 0."""
+
+    def fed(kls: list[float], **also: float) -> Watched:
+        run = Watched("kl-stuck-at-zero")
+        for step, kl in enumerate(kls, start=1):
+            run.feed(row(step, kl_reference=kl, reward_mean=(0.3, 0.4, 0.5)[step % 3], entropy=0.5123, **also))
+        return run
+
+    known = {"reward_zero_std_ratio": 0.2}
+    assert fed([0.0, 0.0, 0.0001, *[0.0] * 27, *[0.0001, 0.0002] * 5], **known).changes == []
+    assert fed([*[0.0] * 9, *[0.01] * 20, *[0.0] * 26, *[0.01] * 9], **known).changes == []
+    assert fed([*[0.01] * 9, *[0.0] * 40], loss=0.0).changes == []
 
 
 def test_a_resume_sums_again() -> None:

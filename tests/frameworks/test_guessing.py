@@ -29,6 +29,7 @@ NOTHING = (
     *("kl_coef", "reward_weight", "val/reward", "eval_reward", "critic/grad_norm", "value_loss", "reward_max"),
     *("accuracy", "elapsed", "teacher_kl", "old_kl", "reward_count", "gpu_util", "num_completion_tokens", "loss_scale"),
     *("group_reward_solved_per_group_mean", "rewards_tokens_mean"),
+    *("lora_norm", "policy_norm", "weight_norm", "norm", "policy_gradient", "grad_mean", "kl_term", "lora_r"),
 )
 
 
@@ -76,7 +77,7 @@ def test_camel_case_is_words() -> None:
         ("KLD", "kl_reference"),
         ("total_norm", "grad_norm"),
         ("pre_clip_grad_norm", "grad_norm"),
-        ("lora_grad_l2", "grad_norm"),
+        ("grad_l2_norm", "grad_norm"),
         ("hit_max_len_frac", "completion_truncated_ratio"),
         ("frac_no_eos", "completion_truncated_ratio"),
         ("avg_resp_len", "completion_length_mean"),
@@ -112,6 +113,20 @@ def test_one_wrong_value_refutes_a_key_for_good() -> None:
         guesses.add(pair, {"filtered_group_rate": value}, later)
         assert later == {}
     assert guesses.take_news() == {}
+
+
+@pytest.mark.parametrize("key", ["truncated", "filtered_groups"])
+def test_names_of_shares_that_frameworks_log_need_no_proof(key: str) -> None:
+    """Every completion is cut, or every group dropped, from a step on."""
+    guesses, found = CheckedGuesses(), dict[str, float | None]()
+    guesses.add([(key, guess(key) or "")], {key: 1.0}, found)
+    assert list(found.values()) == [1.0]
+
+
+def test_an_accuracy_that_was_not_taken_is_no_reward_that_is_nan() -> None:
+    found = dict[str, float | None]()
+    CheckedGuesses().add([("accuracy", "reward_mean")], {"accuracy": math.nan}, found)
+    assert found == {}
 
 
 @pytest.mark.parametrize(
@@ -151,10 +166,13 @@ def test_a_ratio_of_policies_is_not_the_rollouts() -> None:
         (("loss", "pg", "R"), None),
         (("loss", "kl", "mean_r"), "mean_r"),
         (("loss", "kl", "R", "task_reward"), "task_reward"),
-        (("loss", "kl", "solve_rate"), "solve_rate"),
-        (("loss", "kl", "train/accuracy", "eval/accuracy"), "train/accuracy"),
+        (("loss", "reward_std", "solve_rate"), "solve_rate"),
+        (("loss", "kl", "avg_len", "train/accuracy", "eval/accuracy"), "train/accuracy"),
+        (("loss", "kl", "accuracy"), None),
+        (("loss", "truncated", "accuracy"), None),
+        (("loss", "kl", "lora_r"), None),
         (("loss", "kl", "accuracy", "reward"), "reward"),
-        (("loss", "kl", "accuracy", "pass_rate"), None),
+        (("loss", "clip_frac", "accuracy", "pass_rate"), None),
         (("loss", "entropy", "grad_norm", "accuracy"), None),
         (("loss", "kl", "mean_token_accuracy"), None),
     ],

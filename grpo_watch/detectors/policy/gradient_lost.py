@@ -9,7 +9,7 @@ from statistics import median
 
 from grpo_watch.detectors.shared.likely_causes import GRADIENTS
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
-from grpo_watch.engine.evidence import NO_SPREAD, SameNumber, is_zero, no_signal_ratio, number
+from grpo_watch.engine.evidence import NO_SPREAD, SameNumber, ZeroStreak, is_zero, no_signal_ratio, number
 from grpo_watch.engine.learning import LEAST_CLIP
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -66,6 +66,8 @@ def one_norm(norm: float, same: SameNumber, run: RunView) -> Iterable[Reading]:
     )
 
 
+LOST_ROWS, NEVER_ROWS = 20, 50
+"""Zeros that are judged where nothing tells flat groups, after a gradient was seen, and where none ever was."""
 USUAL_ROWS = 10
 """First rows whose median norm is what this run's gradients usually are."""
 VANISHED, FAINT_ROWS, MOST_SILENT = 1e-3, 3, 0.5
@@ -146,7 +148,6 @@ class GradientLost(Detector):
         ("grad_norm", "reward_zero_std_ratio"),
         ("grad_norm", "reward_group_std"),
         ("grad_norm", "advantage_max"),
-        ("grad_norm", "reward_mean"),
     )
     coincidence: float = param(
         1e-6, "fires if the probability of so many zero rows is below this", minimum=0, maximum=1
@@ -157,7 +158,7 @@ class GradientLost(Detector):
     def setup(self) -> None:
         """Start an empty streak."""
         self._end_streak()
-        self.same, self.usual = SameNumber(), UsualNorm()
+        self.same, self.usual, self.zeros = SameNumber(), UsualNorm(), ZeroStreak()
 
     def _end_streak(self) -> None:
         self.log_product, self.rows, self.first_step = 0.0, 0, 0
@@ -167,7 +168,9 @@ class GradientLost(Detector):
         norm = number(record, "grad_norm")
         if norm is None:
             return SILENT
-        if not is_zero(norm, record.resolution):
+        zero = is_zero(norm, record.resolution)
+        self.zeros.add(record.step, zero=zero)
+        if not zero:
             self._end_streak()
             rows = self.same.count(norm, record.step, record.resolution)
             other = one_norm(norm, self.same, run) if rows >= SAME_ROWS else self.usual.judge(record, norm, run)
@@ -196,18 +199,19 @@ class GradientLost(Detector):
 
     def _unknown_signal(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
         """Judge a zero where no metric tells flat groups: for long it trains nothing, whatever the cause."""
-        self.rows += 1
-        self.first_step = self.first_step or row.step
-        if self.rows < SAME_ROWS or not run.trend.reward.varies or hidden_by_rounding(row, run):
+        zeros = self.zeros
+        long = zeros.outlasts(LOST_ROWS if run.learning.highest_norm else NEVER_ROWS)
+        if not long or not run.trend.reward.varies or hidden_by_rounding(row, run):
             return no_data(NotYet("whether rewards differ inside groups is not known"))
         return breach(
             value=norm,
             severity=Severity.WARNING,
-            message=f"grad_norm is exactly 0 on {self.rows} rows in a row although the mean reward varies: nothing is "
+            message=f"grad_norm is exactly 0 on {zeros.rows} rows in a row although the mean reward varies: nothing is "
             "trained, as the gradient is lost or no group has differing rewards",
-            first_step=self.first_step,
+            first_step=zeros.since,
             immediate=True,
-            evidence={"grad_norm": norm, "rows": self.rows, "reward_mean": run.newest("reward_mean")},
+            headline="No gradient for many rows",
+            evidence={"grad_norm": norm, "rows": zeros.rows, "reward_mean": run.newest("reward_mean")},
         )
 
     def _extend(self, row: MetricRow, norm: float, chance: float, *, hidden: bool) -> Iterable[Reading]:

@@ -10,7 +10,7 @@ from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, ch
 from grpo_watch.detectors.shared.generations import steps_off_policy, update_is_zero
 from grpo_watch.detectors.shared.likely_causes import NO_MOVEMENT
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
-from grpo_watch.engine.evidence import SameNumber, is_zero, number
+from grpo_watch.engine.evidence import SameNumber, ZeroStreak, is_zero, number
 from grpo_watch.engine.learning import ARITHMETIC_FLOOR, RARE
 from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
@@ -181,10 +181,41 @@ def one_kl(row: MetricRow, kl: float, same: SameNumber) -> tuple[Reading, ...]:
     )
 
 
-def no_signal(run: RunView, least: float, *, measured: bool) -> str | None:
-    """A KL that was ``measured`` and is gone needs no group's spread: rewards that vary show that batches do."""
+MEASURED, CLEARLY = 3, 10.0
+"""Rows in a row, and the multiple of the log's resolution, that show beyond doubt that the KL is computed."""
+PAIR, LOST_ROWS = 2, 20
+"""Zeros behind them that count, where groups are known to differ and where only the mean reward is known to vary."""
+
+
+class KlShown:
+    """Whether the KL was ever ``measured`` beyond doubt, and whether it is ``gone`` since."""
+
+    def __init__(self) -> None:
+        self._zeros, self._above = ZeroStreak(), 0
+
+    @property
+    def measured(self) -> bool:
+        """Whether it once was far above what arithmetic and the log's rounding can show, on several rows in a row."""
+        return self._above == MEASURED
+
+    def add(self, row: MetricRow, kl: float, run: RunView, *, zero: bool) -> None:
+        """Take the KL of a row."""
+        self._zeros.add(row.step, zero=zero)
+        if not self.measured:
+            least = max(run.learning.floor, CLEARLY * (run.learning.resolution(row) or 0.0))
+            self._above = self._above + 1 if abs(kl) > least else 0
+
+    def gone(self, row: MetricRow, run: RunView) -> bool:
+        """Whether it is 0 for longer than ever before; a skipped batch has none of its own."""
+        known = run.learning.signal is not None
+        skipped = not known and 0.0 in (row.values.get("loss"), row.values.get("grad_norm"))
+        return self.measured and not skipped and self._zeros.outlasts(PAIR if known else LOST_ROWS)
+
+
+def no_signal(run: RunView, least: float, *, lost: bool) -> str | None:
+    """Why no signal is known; a KL that was ``lost`` needs no group's spread, rewards that vary are enough."""
     signal = run.learning.signal
-    if signal is None and not (measured and run.trend.reward.varies):
+    if signal is None and not (lost and run.trend.reward.varies):
         return NotYet("whether rewards differ inside groups is not known yet")
     if run.masked.whole or run.masked.chance > RARE:
         return "all completions are truncated and left out of the loss, so no token has a KL"
@@ -217,7 +248,6 @@ class KlStuckAtZero(Detector):
     reads = (MetricRow, CheckpointDigest)
     needs = (
         ("kl_reference", "learning_rate"),
-        ("kl_reference", "reward_mean"),
         ("kl_policy_update", "learning_rate"),
     )
     min_cumulative_lr: float = param(1e-7, "summed learning rate (with a signal) before a zero counts", minimum=0)
@@ -225,8 +255,8 @@ class KlStuckAtZero(Detector):
     min_signal: float = param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1)
 
     def setup(self) -> None:
-        """No KL seen; ``measured_in`` is the attempt that last had one above what arithmetic alone gives."""
-        self.floor, self.same, self.measured_in = NoiseFloor(), SameNumber(), 0
+        """No KL seen."""
+        self.floor, self.same, self.shown = NoiseFloor(), SameNumber(), KlShown()
 
     def blind_because(self, run: RunView) -> str | None:
         """No reference, or a reference that is synced on purpose."""
@@ -250,8 +280,9 @@ class KlStuckAtZero(Detector):
             return self._update(record, run)
         if run.attempt == 1:
             self.floor.push(record.step, abs(kl))
-        if not is_zero(kl, record.resolution):
-            self.measured_in = run.attempt if abs(kl) > run.learning.floor else self.measured_in
+        zero = is_zero(kl, record.resolution)
+        self.shown.add(record, kl, run, zero=zero)
+        if not zero:
             unknown = self.blind_because(run) or self._not_evidence(record, run)
             small = QUIET if unknown else (self.floor.reading(kl),) if self.floor.level else hardly_moves(run, kl)
             return one_kl(record, kl, self.same) or small
@@ -271,12 +302,11 @@ class KlStuckAtZero(Detector):
 
     def _not_evidence(self, row: MetricRow, run: RunView, floor: float | None = None) -> str | None:
         """Why a zero in this row proves nothing; None: it counts."""
-        measured = floor is None and self.measured_in == run.attempt
-        if not (measured or run.learning.rate_known):
+        lost = floor is None and self.shown.gone(row, run)
+        if not (lost or run.learning.rate_known):
             return "no learning rate is logged, so a zero KL may be a warm-up"
-        return no_signal(run, self.min_signal, measured=measured) or (
-            None if measured else self._too_early(row, run, floor)
-        )
+        why_not = no_signal(run, self.min_signal, lost=lost)
+        return why_not or (self._too_early(row, run, floor) if run.learning.rate_known else None)
 
     def _too_early(self, row: MetricRow, run: RunView, floor: float | None) -> str | None:
         learning, adapter = run.learning, bool(run.setting("adapter"))
@@ -286,8 +316,8 @@ class KlStuckAtZero(Detector):
         return None
 
     def _breach(self, row: MetricRow, run: RunView, kl: float) -> Reading:
-        learns = run.trend.reward.gained()
-        measured = self.measured_in == run.attempt
+        measured = self.shown.measured
+        learns = run.trend.reward.gained() and not measured  # a gain may be from before the KL was lost
         beta_open = not (measured or run.known("beta") or run.setting("kl_implies_beta") is True)
         adapter_open = not (measured or run.known("adapter") or run.learning.kl_would_show(row, adapter=True))
         signal = run.learning.signal

@@ -85,10 +85,11 @@ class EntropyCollapse(Detector):
 
     @staticmethod
     def _one_text(trend: Trend) -> str:
-        """Where no row tells whether groups differ: an entropy that leaves next to one text per prompt, in words."""
-        if trend.silent.mean is not None or trend.repeated.mean is not None or trend.entropy.mean is None:
+        """Where no row tells whether groups differ: an entropy that leaves almost one text per prompt, in words."""
+        known = trend.silent.mean is not None or trend.repeated.mean is not None
+        if known or trend.entropy.mean is None or trend.reward.gained() or trend.reward.solved:
             return ""
-        return "next to one text per prompt is left" if 0.0 < trend.entropy.mean * ONE_IN < 1.0 else ""
+        return "almost only one text per prompt is left" if 0.0 < trend.entropy.mean * ONE_IN < 1.0 else ""
 
 
 NOISY = frozenset({TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF})
