@@ -266,5 +266,7 @@ def _known_keys() -> Mapping[tuple[str, ...], str]:
     return {
         words: metric
         for words, metrics in found.items()
-        if len(metrics) == 1 and (metric := next(iter(metrics))) is not None and not WORDS.ambiguous.issuperset(words)
+        if len(metrics) == 1
+        and (metric := next(iter(metrics))) is not None
+        and not (WORDS.ambiguous | WORDS.statistics).issuperset(words)
     }

@@ -182,7 +182,7 @@ def test_a_kl_that_was_measured_needs_no_learning_rate(
 
 
 def test_a_kl_that_comes_and_goes_was_not_lost() -> None:
-    """Printed with four decimals it shows late; skipped batches have none; a reference that is set anew starts at 0."""
+    """Printed with four decimals it shows late; skipped batches have none; a new reference starts at 0."""
 
     def fed(kls: list[float], **also: float) -> Watched:
         run = Watched("kl-stuck-at-zero")

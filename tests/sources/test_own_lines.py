@@ -9,7 +9,7 @@ import pytest
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import RawRow, RunEvent
 from grpo_watch.sources.console.source import ConsoleSource, signs_of
-from grpo_watch.sources.rows.fields import fields_of
+from grpo_watch.sources.rows.fields import bare_line, fields_of
 from grpo_watch.sources.rows.own_lines import OwnLines
 
 FORMS = (
@@ -466,12 +466,38 @@ def test_rows_without_steps_below_a_sample_stay_rows(tmp_path: Path) -> None:
     [
         ("step 1: loss 0.1 (kl 0.02, lr 1e-06), R 0.5", {"loss": 0.1, "kl": 0.02, "lr": 1e-6, "R": 0.5}),
         ("step 1 | loss 0.1 | ||g|| 0.3 | \u2207\u03b8: 0.4", {"loss": 0.1, "grad_norm": 0.4}),
+        (
+            "step 1 | reward 0.41 (avg 0.4, std 0.2) | kl 0.1",
+            {"reward": 0.41, "reward avg": 0.4, "reward std": 0.2, "kl": 0.1},
+        ),
+        ("step 1 | loss 0.1 | |g| 0.3 | kl 0.2", {"loss": 0.1, "grad_norm": 0.3, "kl": 0.2}),
         ("step 1 rewards mean 0.5 std 0.25 kl 0.01", {"rewards mean": 0.5, "rewards std": 0.25, "kl": 0.01}),
     ],
-    ids=["in parentheses", "in formulas", "statistics of a group"],
+    ids=["in parentheses", "in formulas", "statistics in parentheses", "between pipes", "statistics of a group"],
 )
 def test_fields_are_found_where_people_write_them(line: str, found: dict[str, float]) -> None:
     assert {one.name: one.value for one in fields_of(line)[1:]} == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Round 1: score 20 (bonus 4)",
+        "step 1 | loss 0.1 | eval: (reward 0.9)",
+        "step 1 | kl 0.1 | eval 0.5 (reward 0.9)",
+        "step 1: kl 0.1, val (reward 0.9, kl 0.5)",
+    ],
+)
+def test_what_else_stands_in_parentheses_is_no_metric(line: str) -> None:
+    """Points of a game, and scores of an evaluation."""
+    found = {one.name: one.value for one in fields_of(line)}
+    assert not {"bonus", "reward"} & found.keys()
+    assert found.get("kl") in {None, 0.1}
+
+
+def test_a_line_of_signs_grows_by_a_few_words() -> None:
+    _, text = bare_line("step 1 | reward 1 " + "\u03c3" * 1900)
+    assert text.count("std") == 4
 
 
 def test_words_in_parentheses_are_no_fields() -> None:

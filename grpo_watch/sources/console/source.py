@@ -209,6 +209,5 @@ def lone_score(text: bytes) -> str:
 
 
 def _alone(line: bytes) -> PrintedField | None:
-    fields = fields_of(line.decode("utf-8", "replace")) if SCORES.search(line) is not None else []
-    alone = len(fields) == 1 and may_show(line) and NO_SCORE.search(fields[0].name) is None
-    return fields[0] if alone else None
+    fields = fields_of(line.decode("utf-8", "replace")) if may_show(line) and SCORES.search(line) is not None else []
+    return fields[0] if len(fields) == 1 and NO_SCORE.search(fields[0].name) is None else None

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import number
+from grpo_watch.sources.rows.layouts import EVALUATION
 from grpo_watch.sources.rows.tables import FULL_WIDTH
 
 COVERED = 0.6
@@ -62,12 +63,16 @@ BETWEEN = re.compile(
 )
 """``6.06 [-2.1 \u2026 16.3]``: the smallest and the largest of what the number is the mean of."""
 ASIDE = re.compile(r"\s?\(([A-Za-z][^()]{1,160})\)")
-"""``loss 0.1 (kl 0.02)``, ``R=0.3 (std=0.2)``."""
+BEFORE = re.compile(r"(?P<name>[A-Za-z][\w./-]{0,40})(?:[ :=]{1,3}[-+.\w%]{1,20})?[ :=]{0,2}$")
+"""``loss 0.1 (kl 0.02)``, ``reward 0.3 (std 0.2)``: ``BEFORE`` is the field in front of it."""
+NEAR = 64
 GRADIENT = re.compile(
-    r"\|{1,2}(?:g|grad|\u2207\w{0,10})\|{1,2}|\u2016(?:g|grad|\u2207\w{0,10})\u2016|\u2207\w{0,10}(?=\s?[:=]|\s\d)"
+    r"(?:\|{1,2}(?:g|grad|\u2207\w{0,10})\|{1,2}|\u2016(?:g|grad|\u2207\w{0,10})\u2016|\u2207\w{0,10})(?=\s?[:=]|\s[-+\d.])"
 )
 """The gradient's norm in formulas."""
-LETTERS = {ord("\u03c3"): "std", ord("\u03bc"): "mean"}
+LETTERS = {"\u03c3": "std", "\u03bc": "mean"}
+MOST_SIGNS = 4
+"""Such signs in a line that are put in words."""
 SIGN = re.compile(r"[:=]|\.{2,}")
 SIGNED = re.compile(r"([:=])\s{2,}")
 COUNTED_BEHIND = re.compile(
@@ -226,7 +231,9 @@ def bare_line(line: str) -> tuple[int, str]:
         if text == before:
             break
     if not text.isascii() or "|" in text:
-        text = GRADIENT.sub("grad_norm", text.translate(LETTERS))
+        text = GRADIENT.sub("grad_norm", text, MOST_SIGNS)
+        for letter, word in LETTERS.items():
+            text = text.replace(letter, word, MOST_SIGNS)
     return rank, _plain(text).strip()
 
 
@@ -272,9 +279,22 @@ def _plain(text: str) -> str:
 
 
 def _aside(found: re.Match[str]) -> str:
-    """Fields in parentheses as further fields; other words as they are."""
-    fields = all(FIELD.fullmatch(part.strip()) for part in found[1].split(","))
-    return f", {found[1]}" if fields else found[0]
+    """Metrics in parentheses as further fields, statistics under the name before them; none of an evaluation."""
+    before = BEFORE.search(found.string[max(0, found.start() - NEAR) : found.start()])
+    if before is not None and EVALUATION.search(before["name"]) is not None:
+        return ""
+    inside = [FIELD.fullmatch(part.strip()) for part in found[1].split(",")]
+    fields = [field for field in inside if field is not None]
+    group = f"{before['name']} " if before is not None else ""
+    names = [group + field["name"] if _is_statistic(field) else field["name"] for field in fields]
+    if len(fields) < len(inside) or None in map(guess, names):
+        return found[0]
+    values = (field["value"] + ("%" if field["unit"] == "%" else "") for field in fields)
+    return "".join(f", {name}: {value}" for name, value in zip(names, values, strict=True))
+
+
+def _is_statistic(field: re.Match[str]) -> bool:
+    return field["name"].lower() in STATISTICS
 
 
 def _listed(found: re.Match[str]) -> str:
@@ -349,7 +369,7 @@ def _segment(segment: str, group: str) -> Iterator[PrintedField]:
         return
     whole = FIELD.fullmatch(segment)
     if whole is not None and not whole["name"].endswith(NOT_METRICS):
-        of_group = group and whole["name"].lower() in STATISTICS
+        of_group = group and _is_statistic(whole)
         name = f"{group} {whole['name']}" if of_group else whole["name"]
         yield from _field(name, whole["value"], whole["total"], percent=whole["unit"] == "%")
         return
@@ -358,7 +378,7 @@ def _segment(segment: str, group: str) -> Iterator[PrintedField]:
         pairs = list(pattern.finditer(segment))
         if len(pairs) > 1 and sum(len(pair[0]) + 1 for pair in pairs) >= COVERED * len(segment):
             for pair in pairs:
-                of_group = group and pair["name"].lower() in STATISTICS
+                of_group = group and _is_statistic(pair)
                 name = f"{group} {pair['name']}" if of_group else pair["name"]
                 yield from _field(name, pair["value"], None, percent=pair[0].endswith("%"))
             return
