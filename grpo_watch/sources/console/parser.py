@@ -25,9 +25,10 @@ from grpo_watch.sources.console.markers import (
 from grpo_watch.sources.console.rows import ConsoleRows, TextTables
 from grpo_watch.sources.console.step_placement import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
-from grpo_watch.sources.rows.fields import scores_alone, step_before
+from grpo_watch.sources.rows.fields import step_before
 from grpo_watch.sources.rows.own_lines import begins_own_row
 from grpo_watch.sources.rows.own_rows import OwnRows
+from grpo_watch.sources.rows.plain_text import scores_alone
 from grpo_watch.sources.settings.config_files import trainer_arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
 
