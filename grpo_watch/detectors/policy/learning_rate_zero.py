@@ -41,6 +41,33 @@ MICRO_BATCHES = 16.0
 """Rows that an own loop may print before its first optimizer step: one per micro-batch, where gradients accumulate."""
 
 
+class Climb:
+    """Follows a rate that may still be in its warm-up: risen on every row, on a straight line from 0."""
+
+    def __init__(self) -> None:
+        self._began: int | None = None
+        self._highest, self._always = 0.0, True
+        self._half: tuple[int, float] | None = None
+
+    def add(self, step: int, rate: float, run: RunView) -> None:
+        """Take the rate of a row; zeros neither rise nor fall."""
+        self._began = step if self._began is None else self._began
+        if rate == 0.0:
+            return
+        self._always = self._always and rate > self._highest
+        self._highest = max(self._highest, rate)
+        if self._half is None and step >= HALF * (run.max_steps or inf):
+            self._half = step, rate
+
+    def is_warm_up(self, rate: float, step: int, run: RunView) -> bool:
+        """Whether all rows since the run's start lie on that line."""
+        from_start = self._began is not None and self._began <= BEGINS * (run.max_steps or 0)
+        if not (self._always and from_start and self._half):
+            return False
+        then, halfway = self._half
+        return abs(halfway - rate * then / step) <= max(OFF, 2.0 / step) * rate
+
+
 class LearningRateZero(Detector):
     """Zeros are expected in the first step (linear warm-up) and in the last ones (decay to zero)."""
 
@@ -55,22 +82,17 @@ class LearningRateZero(Detector):
 
     def setup(self) -> None:
         """Nothing seen yet."""
-        self.peak, self.rose, self.climbs = 0.0, 0, True
-        self.began: int | None = None
-        self.half: tuple[int, float] | None = None
+        self.peak, self.rose, self.climb = 0.0, 0, Climb()
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the learning rate."""
         rate = number(record, "learning_rate")
         if rate is None:
             return SILENT
-        self.began = record.step if self.began is None else self.began
+        self.climb.add(record.step, rate, run)
         if not is_zero(rate, record.resolution):
             self.rose = record.step if rate > self.peak else self.rose
-            self.climbs = self.climbs and rate > self.peak
             self.peak = max(self.peak, rate)
-            if self.half is None and record.step >= HALF * (run.max_steps or inf):
-                self.half = record.step, rate
             lately = record.step - self.rose <= LATELY * (run.max_steps or inf)
             return self._faint(rate, record, run, rises=rate == self.peak and lately)
         why_not = self._rounded_away(record, run) or self._expected_zero(record, run) or self._skipped(record)
@@ -84,7 +106,7 @@ class LearningRateZero(Detector):
         planned, done = run.number("learning_rate") or 0.0, row.step / (run.max_steps or inf)
         peak = max(self.peak, planned)
         endless = rises and done >= HALF and rate < done / 2.0 * planned
-        endless = endless or (not planned and done >= NEARLY and self._still_warms_up(rate, row.step, run))
+        endless = endless or (not planned and done >= NEARLY and self.climb.is_warm_up(rate, row.step, run))
         faint = rate < max(FAINT * peak, TINY) and (not rises or done >= HALF)
         if not (endless or faint):
             return QUIET
@@ -105,14 +127,6 @@ class LearningRateZero(Detector):
             hint=SHAPE,
             headline="The warm-up does not end within the run" if endless else "The learning rate is next to nothing",
         )
-
-    def _still_warms_up(self, rate: float, step: int, run: RunView) -> bool:
-        """Whether the rate has risen on every row since the run's start, on a straight line from 0."""
-        from_start = self.began is not None and self.began <= BEGINS * (run.max_steps or 0)
-        if not (self.climbs and from_start and self.half):
-            return False
-        then, halfway = self.half
-        return abs(halfway - rate * then / step) <= max(OFF, 2.0 / step) * rate
 
     def early_sign(self, run: RunView) -> Reading | None:
         """A rate of exactly 0 after the first step, in a log that does not round it away."""

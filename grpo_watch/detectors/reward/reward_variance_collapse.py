@@ -92,6 +92,21 @@ def _no_update(row: MetricRow) -> bool:
     return number(row, "grad_norm" if "grad_norm" in row.values else "loss") == 0.0
 
 
+def of_mean_alone(rows: RowsAtZero, row: MetricRow, *, spread: bool) -> Reading | None:
+    """A breach of a log whose rows tell of groups by their mean reward alone; ``spread``: the batch's was above 0."""
+    if zeros := rows.take(row):
+        return _never_scores(zeros, rows.steps[0])
+    return _never_moves(rows) if rows.same >= FLOOR_ROWS and not spread else None
+
+
+def never_learned(silent: DeadRowWindow, reason: ZeroStdCause, *, unsolved: bool, share: float) -> bool:
+    """Whether a second sign agrees that a run never learned: no update, or scores that the total leaves out.
+
+    One reward above 0 on all rows may be that of prompts that were solved before, whatever its scale is (``unsolved``).
+    """
+    return silent.never_alive if reason.kind is ZeroStdKind.LEFT_OUT else unsolved and silent.never_updated(share)
+
+
 class RewardVarianceCollapse(Detector):
     """Averages the share of groups without spread over generation rows, and names the likely reason."""
 
@@ -133,7 +148,10 @@ class RewardVarianceCollapse(Detector):
             if ratio is not None:
                 self.silent.alive |= self.spread
                 return self._judge(record, ratio, run)
-            if run.trend.silent.first is None and (reading := self._of_mean_alone(record)) is not None:
+            if (
+                run.trend.silent.first is None
+                and (reading := of_mean_alone(self.at_zero, record, spread=self.spread)) is not None
+            ):
                 self.never_scored = True
                 return (reading,)
             if self.never_scored:
@@ -159,12 +177,6 @@ class RewardVarianceCollapse(Detector):
         self.spread = True
         return None if run.trend.silent.first is None else 0.0
 
-    def _of_mean_alone(self, row: MetricRow) -> Reading | None:
-        if zeros := self.at_zero.take(row):
-            return _never_scores(zeros, self.at_zero.steps[0])
-        constant = self.at_zero.same >= FLOOR_ROWS and not self.spread
-        return _never_moves(self.at_zero) if constant else None
-
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:
         silent = self.silent
         silent.take(ratio, record.step, self.per_row.count(run), still=_no_update(record))
@@ -187,16 +199,6 @@ class RewardVarianceCollapse(Detector):
         text = "no group has any spread of rewards: nothing to learn from"
         return Reading(Verdict.BREACH, message=text, evidence={"reward_zero_std_ratio": ratio})
 
-    def _untrained(self, reason: ZeroStdCause, reward: float | None) -> bool:
-        """Whether the run never learned, and a second sign agrees: no update, or scores that the total leaves out.
-
-        One reward above 0 on all rows may be that of prompts that were solved before, whatever its scale is.
-        """
-        if reason.kind is ZeroStdKind.LEFT_OUT:
-            return self.silent.never_alive
-        unsolved = reward is not None and self.highest <= FLOAT_NOISE
-        return unsolved and self.silent.never_updated(self.share)
-
     def _breach(self, row: MetricRow, reward: float | None, since: int | None, run: RunView) -> Reading:
         mean = self.silent.shares.mean() or 0.0
         repeated = (run.trend.repeated.mean or 0.0) >= REPEATED
@@ -204,11 +206,13 @@ class RewardVarianceCollapse(Detector):
         reason = COPIES if repeated else why(row, rewards, self.lowest, self.highest, dead=dead)
         learned = reason.kind is ZeroStdKind.HIGHEST or run.trend.reward.gained()
         agrees = frozenset() if learned else run.trend.signs() & AGREES
+        unsolved = reward is not None and self.highest <= FLOAT_NOISE
+        untrained = not learned and never_learned(self.silent, reason, unsolved=unsolved, share=self.share)
         return Reading(
             Verdict.BREACH,
             value=mean,
             threshold=self.share,
-            severity=Severity.CRITICAL if agrees or (not learned and self._untrained(reason, reward)) else None,
+            severity=Severity.CRITICAL if agrees or untrained else None,
             message=f"{mean:.0%} of the groups have no reward spread: {reason.says}"
             + (f"; {named(agrees)}" if agrees else ""),
             hint=reason.hint,

@@ -32,6 +32,19 @@ LOST_OPTIMIZER = (
 )
 
 
+def passes_again(before: MetricRow, after: MetricRow) -> str:
+    """In words that the count of passes over the data started over; empty where it did not."""
+    old, new = number(before, "epoch"), number(after, "epoch")
+    again = old is not None and new is not None and new < old / 2
+    return f"{old:.3g} restarted at {new:.3g}" if again else ""
+
+
+def both(metric: str, before: Sequence[MetricRow], after: Sequence[MetricRow]) -> tuple[list[float], list[float]]:
+    """The finite values of a metric before and after the restart."""
+    old, new = ([number(row, metric) for row in rows] for rows in (before, after))
+    return [value for value in old if value is not None], [value for value in new if value is not None]
+
+
 class ResumeRegression(Detector):
     """Compares the first rows of an attempt with the last rows before the step at which it continues."""
 
@@ -84,7 +97,12 @@ class ResumeRegression(Detector):
     def _signs(self) -> dict[str, str]:
         """One phrase for each sign, by what it is about."""
         self.back = False
-        said = {"learning rate": self._rate(), "KL": self._kl(), "reward": self._reward(), "epoch": self._epoch()}
+        said = {
+            "learning rate": self._rate(),
+            "KL": self._kl(),
+            "reward": self._reward(),
+            "epoch": passes_again(self.before[-1], self.after[0]),
+        }
         return {name: phrase for name, phrase in said.items() if phrase}
 
     def _rate(self) -> str:
@@ -100,7 +118,7 @@ class ResumeRegression(Detector):
 
     def _kl(self) -> str:
         """KL was at least ``least_kl`` and is below a share of it."""
-        old, new = self._both("kl_reference")
+        old, new = both("kl_reference", self.before, self.after)
         if len(old) < LEAST_ROWS or len(new) < LEAST_ROWS:
             return ""
         was, now = median(old), median(new[: max(LEAST_ROWS, len(new) // 2)])
@@ -109,7 +127,7 @@ class ResumeRegression(Detector):
 
     def _reward(self) -> str:
         """Reward lost a share of what the run had gained, beyond three robust deviations of its rows."""
-        old, new = self._both("reward_mean")
+        old, new = both("reward_mean", self.before, self.after)
         if len(old) < LEAST_ROWS or len(new) < LEAST_ROWS:
             return ""
         was, now = median(old), median(new)
@@ -118,16 +136,6 @@ class ResumeRegression(Detector):
         fell = was - now > max(self.fall * gain, noise)
         self.back = fell and gain > noise and was - now > BACK * gain
         return f"{was:.3g} fell to {now:.3g}" if fell else ""
-
-    def _epoch(self) -> str:
-        """The count of passes over the data started over."""
-        old, new = number(self.before[-1], "epoch"), number(self.after[0], "epoch")
-        again = old is not None and new is not None and new < old / 2
-        return f"{old:.3g} restarted at {new:.3g}" if again else ""
-
-    def _both(self, metric: str) -> tuple[list[float], list[float]]:
-        old, new = ([number(row, metric) for row in rows] for rows in (self.before, self.after))
-        return [value for value in old if value is not None], [value for value in new if value is not None]
 
     def _breach(self, signs: dict[str, str]) -> Reading:
         alone = len(signs) == 1 and "KL" not in signs and not self.back
