@@ -78,6 +78,7 @@ def test_camel_case_is_words() -> None:
         ("total_norm", "grad_norm"),
         ("pre_clip_grad_norm", "grad_norm"),
         ("grad_l2_norm", "grad_norm"),
+        ("lora_grad_norm", "grad_norm"),
         ("hit_max_len_frac", "completion_truncated_ratio"),
         ("frac_no_eos", "completion_truncated_ratio"),
         ("avg_resp_len", "completion_length_mean"),

@@ -103,8 +103,8 @@ class UsualNorm:
             value=norm,
             threshold=VANISHED * usual,
             severity=Severity.WARNING,
-            message=f"grad_norm is {norm:.2g}, and was {usual:.2g} at the start; the log shows differing rewards on all "
-            f"{self._rows} rows",
+            message=f"grad_norm is {norm:.2g}, and was {usual:.2g} at the start; the log shows differing rewards on "
+            f"all {self._rows} rows",
             evidence={"grad_norm": norm, "usual": usual, "rows": self._rows},
             hint=NEXT_TO_NOTHING,
             headline="Next to nothing is left of the gradient",
