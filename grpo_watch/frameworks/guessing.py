@@ -83,6 +83,7 @@ class Vocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phrases: Mapping[str, tuple[str, ...]]
     maybe_counts: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, ...]]
+    letters: frozenset[str]
     others: frozenset[str]
     rewards: frozenset[str]
     successes: tuple[str, ...]
@@ -133,12 +134,7 @@ def guess(key: str) -> str | None:
         return None
     essence = _essence(words)
     named = _names().get(_words(key))
-    return (
-        (named if named != REWARD else None)
-        or _function(key)
-        or _phrases().get(essence)
-        or _maybe_counts().get(essence)
-    )
+    return named or _function(key) or _phrases().get(essence) or _maybe_counts().get(essence)
 
 
 def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
@@ -161,7 +157,7 @@ def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
 
 def _instead_of_rewards(unknown: Sequence[str], keys: Sequence[str]) -> list[str]:
     """``loss 0.1 | kl 0.02 | R 1.5``, or the share of right answers."""
-    letters = [key for key in unknown if _names().get(_words(key)) == REWARD]
+    letters = [key for key in unknown if " ".join(_words(key)) in WORDS.letters]
     known = set(map(guess, keys))
     scored = not OF_GROUPS.isdisjoint(known) or ("kl_reference" in known and not OF_COMPLETIONS.isdisjoint(known))
     return letters or [key for key in unknown if scored and is_success(key)]
