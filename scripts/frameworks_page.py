@@ -200,7 +200,7 @@ def traps(document: Mapping[str, Any]) -> Iterator[str]:
         yield "A reference KL of 0 may mean that none is computed. If beta can't be read, pass `--set beta=…`."
     if document.get("learning_rate") == "next":
         yield "A row shows the *next* step's learning rate."
-    if not document.get("spread_key", "based") and "reward_group_std" not in document["metrics"]:
+    if not document.get("spread_key", "based") and "reward_group_std" not in map(meaning, document["metrics"].values()):
         yield "The reward spread inside groups is not logged. Flat groups are detected by other keys, if at all."
 
 

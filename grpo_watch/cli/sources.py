@@ -61,6 +61,7 @@ GIVES: Mapping[ChannelContent, str] = {
     ChannelContent.JSONL_PIECES: "metric rows",
     ChannelContent.ROW_PIECES: "metric rows",
     ChannelContent.COMPLETION_DUMPS: "completions by group",
+    ChannelContent.ROLLOUT_SUMMARIES: "metric rows, one per file",
     ChannelContent.WANDB_TABLES: "completions by group",
     ChannelContent.PROBE: "checksums of the weights in memory, settings",
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from grpo_watch.frameworks.framework import TableColumns
 from grpo_watch.frameworks.framework_tables import contributions, frameworks
@@ -35,16 +35,18 @@ class RolloutDumps:
     the file of the step lies there. ``keys`` are in every row. ``read`` gives
     the completions of one decoded line (none for padding, many for a line of columns). ``ordered``: there is no id,
     and the completions of a group follow each other in the file. ``evaluation`` decides from a folder's name and its
-    steps whether evaluation is dumped there.
+    steps whether evaluation is dumped there. ``measure``: there are no texts; it makes a row of numbers of a file's
+    lines and the longest completion that the settings allow (None: not known).
     """
 
     framework: str
     file: re.Pattern[str]
     keys: frozenset[str]
-    read: Callable[[Mapping[str, object]], Iterable[DumpRow]]
+    read: Callable[[Mapping[str, object]], Iterable[DumpRow]] = lambda row: ()  # noqa: ARG005
     ordered: bool = False
     inner: str = ""
     evaluation: Callable[[str, Iterable[int]], bool] = lambda name, steps: False  # noqa: ARG005
+    measure: Callable[[Iterable[Mapping[str, Any]], float | None], Mapping[str, float | None]] | None = None
 
     @property
     def depth(self) -> int:

@@ -73,6 +73,7 @@ KINDS: Mapping[ChannelContent, ChannelKind] = {
     ChannelContent.NOTEBOOK: ChannelKind.CONSOLE,
     ChannelContent.JSON_DOCUMENT: ChannelKind.TRAINER_STATE,
     ChannelContent.ROW_PIECES: ChannelKind.TRAINER_STATE,
+    ChannelContent.ROLLOUT_SUMMARIES: ChannelKind.TRAINER_STATE,
     ChannelContent.JSONL_PIECES: ChannelKind.JSONL,
 }
 """The channels that give metric rows."""
@@ -100,6 +101,7 @@ SOURCES: Mapping[ChannelContent, Callable[..., Source]] = {
     ChannelContent.COMPLETIONS_JSONL: _late("completions.jsonl_source", "CompletionsJsonlSource"),
     ChannelContent.COMPLETIONS_PARQUET: _late("completions.parquet", "CompletionsParquetSource"),
     ChannelContent.COMPLETION_DUMPS: _late("completions.rollout_dumps", "CompletionDumpsSource"),
+    ChannelContent.ROLLOUT_SUMMARIES: _late("completions.rollout_dumps", "CompletionDumpsSource"),
     ChannelContent.WANDB_TABLES: _late("completions.completion_table", "WandbTablesSource"),
 }
 """What reads each channel, beside trackers."""
@@ -192,6 +194,8 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         made, own = _reader_of(channel, examples, names, care, tables=channel.name not in silent)
         if made is None or channel.name in known:
             continue
+        if channel.what is ChannelContent.ROLLOUT_SUMMARIES:
+            own = {"longest": partial(pipeline.state.number, "max_completion_length")}
         cursor = (cursors or {}).get(channel.name)
         source = made(
             channel.name, channel.path, *place, channel.segment, cursor, examples=examples, submit=submit, **own

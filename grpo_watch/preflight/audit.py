@@ -26,6 +26,7 @@ SAYS_NOTHING = frozenset(
         ChannelContent.COMPLETIONS_JSONL,
         ChannelContent.COMPLETIONS_PARQUET,
         ChannelContent.COMPLETION_DUMPS,
+        ChannelContent.ROLLOUT_SUMMARIES,
         ChannelContent.WANDB_TABLES,
         ChannelContent.CHECKPOINTS,
         ChannelContent.PROBE,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
+from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.base import ChannelSource, Deferred, KeptTexts, Skip
 from grpo_watch.sources.completions.summarise import Grouping
@@ -232,7 +232,7 @@ class CompletionFolder(ChannelSource):
         if dump.skip is Skip.OUTSIDE:
             self._refusal = self.stats.problem = dump.failure
 
-    def _emit(self, step: int, grouping: Grouping, size: int, seen: float | None) -> Iterator[CompletionSummary]:
+    def _emit(self, step: int, grouping: Grouping, size: int, seen: float | None) -> Iterator[Item]:
         self.stats.bytes += size
         step = step if grouping.step is None else grouping.step
         if grouping.digest and grouping.digest == self._digest:
@@ -240,7 +240,10 @@ class CompletionFolder(ChannelSource):
             return
         stream = self._stream(step, grouping)
         self._digest, self._prompts, self._newest = grouping.digest, grouping.prompts, step
-        yield grouping.summary(self.name, step, stream, self.segment, seen)
+        if grouping.row is not None:
+            yield RawRow(self.name, ChannelKind.TRAINER_STATE, step, grouping.row, stream, self.segment, seen=seen)
+        else:
+            yield grouping.summary(self.name, step, stream, self.segment, seen)
 
 
 def _listed(item: os.DirEntry[str]) -> tuple[int, int] | None:

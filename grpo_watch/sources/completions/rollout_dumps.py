@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
@@ -82,14 +82,19 @@ MAX_ROWS = 65_536
 """Completions of one step."""
 
 
-def read_rollouts(framework: str, file: BinaryIO, group_size: int | None, examples: KeptTexts) -> Grouping:
-    """The groups of one file of a framework's.
+def read_rollouts(
+    framework: str, longest: float | None, file: BinaryIO, group_size: int | None, examples: KeptTexts
+) -> Grouping:
+    """The groups of one file of a framework's, or the row of one without texts.
 
     Raises:
         BadDumpError: a line is none of the format's, or the file ends inside one.
     """
     known = next(one for one in rollout_dumps() if one.framework == framework)
-    return _Batch(known, examples=examples).read(file).grouping(group_size)
+    batch = _Batch(known, examples=examples)
+    if known.measure is not None:
+        return Grouping((), row=known.measure(batch.lines(file), longest))
+    return batch.read(file).grouping(group_size)
 
 
 class _Batch:
@@ -108,20 +113,27 @@ class _Batch:
         Raises:
             BadDumpError: a line is none of the format's, or the file ends inside one.
         """
-        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
-            if not line.isspace():
-                for row in self._rows(line, number):
-                    self._add(row)
+        for line in self.lines(file):
+            for row in self._format.read(line):
+                self._add(row)
         return self
 
-    def _rows(self, line: bytes, number: int) -> Iterator[DumpRow]:
-        row = decode(line)
-        if not isinstance(row, dict):
-            reason = "no JSON object" if line.endswith(b"\n") else "not complete yet"
-            raise BadDumpError(f"line {number}: {reason}")
-        if missing := self._format.keys - row.keys():
-            raise BadDumpError(f"line {number}: no {', '.join(sorted(missing))} in it")
-        yield from self._format.read(row)
+    def lines(self, file: BinaryIO) -> Iterator[Mapping[str, object]]:
+        """All lines decoded.
+
+        Raises:
+            BadDumpError: a line is none of the format's, or the file ends inside one.
+        """
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
+            if line.isspace():
+                continue
+            row = decode(line)
+            if not isinstance(row, dict):
+                reason = "no JSON object" if line.endswith(b"\n") else "not complete yet"
+                raise BadDumpError(f"line {number}: {reason}")
+            if missing := self._format.keys - row.keys():
+                raise BadDumpError(f"line {number}: no {', '.join(sorted(missing))} in it")
+            yield row
 
     def _add(self, row: DumpRow) -> None:
         if len(self._taken) >= MAX_ROWS:
@@ -212,8 +224,9 @@ class CompletionDumpsSource(CompletionFolder):
     looks (offline at once). A file that a resumed run writes again is read again. Its path may be one of the files.
     """
 
-    def _begin(self) -> None:
+    def _begin(self, longest: Callable[[], float | None] = lambda: None) -> None:
         super()._begin()
+        self._longest = longest
         self._path = folder_of(self._path) if may_be_dump(self._path) else self._path
         self._format: RolloutDumps | None = None
         self._looked: dict[int, SweepEntry] = {}
@@ -284,7 +297,7 @@ class CompletionDumpsSource(CompletionFolder):
         return int(found[1]) if found is not None else None
 
     def _reader(self) -> DumpReader:
-        return partial(read_rollouts, self._format.framework if self._format is not None else "")
+        return partial(read_rollouts, self._format.framework if self._format is not None else "", self._longest())
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         del step, grouping

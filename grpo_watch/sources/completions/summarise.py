@@ -45,7 +45,8 @@ class Grouping:
 
     ``digest`` is a hash of all prompts and texts in order, ``prompts`` of the prompts alone: equal digests mean a table
     that was dumped again. ``odd`` names columns of rewards that have another length than the rows. ``by_prompt``: rows
-    that a console showed, a group because their prompts are equal. ``step`` is that of the dump's own column.
+    that a console showed, a group because their prompts are equal. ``step`` is that of the dump's own column. ``row``:
+    what a dump without texts says, in the framework's keys.
     """
 
     groups: tuple[GroupSummary, ...]
@@ -55,6 +56,7 @@ class Grouping:
     odd: tuple[str, ...] = ()
     by_prompt: bool = False
     step: int | None = None
+    row: Mapping[str, float | None] | None = None
 
     def summary(self, channel: str, step: int, stream: Stream, segment: int, seen: float | None) -> CompletionSummary:
         """The record of the dump that this channel gave for this step."""

@@ -279,6 +279,7 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
         ChannelContent.TRAINER_STATE: "checkpoint-*/trainer_state.json",
         ChannelContent.COMPLETIONS_PARQUET: "completions_*.parquet",
         ChannelContent.COMPLETION_DUMPS: "*.jsonl",
+        ChannelContent.ROLLOUT_SUMMARIES: "*_rollout_summaries.jsonl",
         ChannelContent.WANDB_TABLES: "*.table.json",
         ChannelContent.ROW_PIECES: "*",
         ChannelContent.PROBE: "grpo-watch-probe-*.jsonl",

@@ -39,6 +39,7 @@ SERIES = re.compile(
     + r")\d{3,6}"
 )
 """Folders of which each start of a job makes another."""
+OF_STEPS = (ChannelContent.COMPLETION_DUMPS, ChannelContent.ROLLOUT_SUMMARIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def _only_dumps(draft: RunDraft, parent: RunDraft) -> bool:
     """A folder of any name that holds only rollouts belongs to the one run next to it; so do the rows of one step."""
     if all(part.what is ChannelContent.ROW_PIECES for part in draft.parts):
         return step_in_name(draft.root / "rows") is not None
-    return all(part.what is ChannelContent.COMPLETION_DUMPS for part in draft.parts) and len(parent.consoles()) <= 1
+    return all(part.what in OF_STEPS for part in draft.parts) and len(parent.consoles()) <= 1
 
 
 def _adopt_silent(here: RunDraft, others: list[RunDraft]) -> None:
@@ -157,14 +158,11 @@ def job_name(file_name: str) -> str:
 
 def _own_parts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> list[FoundPart]:
     parts = list(_file_parts(folder, sniff))
-    for what in (
-        ChannelContent.COMPLETION_DUMPS,
-        ChannelContent.PROBE,
-    ):  # one file per step, or per process: the folder is the channel
+    for what in (*OF_STEPS, ChannelContent.PROBE):  # one file per step, or per process: the folder is the channel
         of_folder = [part for part in parts if part.what is what]
         if of_folder:
             parts = [part for part in parts if part.what is not what]
-            place = folder_of(of_folder[0].path) if what is ChannelContent.COMPLETION_DUMPS else folder.path
+            place = folder_of(of_folder[0].path) if what in OF_STEPS else folder.path
             parts.append(FoundPart(what, place, place, of_folder[0].framework))
     tables = folder.path / "media" / "table"
     if folder.path.name == "files" and holds_tables(tables):

@@ -24,6 +24,7 @@ GROW = frozenset(
         ChannelContent.TFEVENTS,
         ChannelContent.COMPLETIONS_JSONL,
         ChannelContent.COMPLETION_DUMPS,
+        ChannelContent.ROLLOUT_SUMMARIES,
         ChannelContent.PROBE,
     }
 )

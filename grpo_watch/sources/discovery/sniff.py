@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from grpo_watch.descriptors import Stamp, lacking
 from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.errors import SourceError
-from grpo_watch.frameworks.dump_formats import table_columns
+from grpo_watch.frameworks.dump_formats import rollout_dumps, table_columns
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks, recognise
 from grpo_watch.frameworks.guessing import names_updates
 from grpo_watch.frameworks.row_numbers import flat, unwrapped
@@ -53,6 +53,7 @@ class ChannelContent(str, Enum):
     MLFLOW_FILES = "mlflow run"
     TABLE = "metrics table"
     COMPLETION_DUMPS = "completion dumps"
+    ROLLOUT_SUMMARIES = "rollout summaries"
     WANDB_TABLES = "wandb completion tables"
     NOTEBOOK = "notebook"
     JSON_DOCUMENT = "metrics json"
@@ -217,7 +218,8 @@ def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
     name = path.name
     dumped, whose = holds_dump(path, head)
     if dumped:
-        return SniffedFile(ChannelContent.COMPLETION_DUMPS, whose)
+        measured = any(one.measure is not None for one in rollout_dumps() if one.framework == whose)
+        return SniffedFile(ChannelContent.ROLLOUT_SUMMARIES if measured else ChannelContent.COMPLETION_DUMPS, whose)
     lines = head.splitlines()[:LOOKED_AT]
     rows = [row for line in lines if (row := decode(line)) is not None]
     if (whose := _in_pieces(name, head)) is not None or in_pieces(rows):

@@ -148,7 +148,7 @@ KINDS = (
     ),
     _Kind(("overrides.yaml",), overrides, FROM_LAUNCH, below=HYDRA, limit=MAX_YAML_BYTES),
     _Kind(("config.yaml",), composed, FROM_LAUNCH, below=HYDRA, limit=MAX_YAML_BYTES),
-    _Kind(("*.yaml", "*.yml"), framework_yaml, FROM_LAUNCH, limit=MAX_YAML_BYTES),
+    _Kind(("*.yaml", "*.yml", "config.json"), framework_yaml, FROM_LAUNCH, limit=MAX_YAML_BYTES),
     _Kind(("config.yaml",), framework_yaml, FROM_CHECKPOINT, below=CHECKPOINT, limit=MAX_YAML_BYTES),
     _Kind(("adapter_config.json",), config_files.adapter, FROM_CHECKPOINT, below=CHECKPOINT),
     _Kind(("config.json",), config_files.model_config, FROM_CHECKPOINT, below=CHECKPOINT),

@@ -1,0 +1,1 @@
+"""tinker-cookbook: its keys by version, and its summaries of rollouts."""
