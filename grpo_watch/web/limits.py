@@ -100,8 +100,11 @@ class SlowClientLimit(H11Protocol):
         self.transport.close()
 
     def _look(self) -> None:
-        """The same request as the last time, or still none: idle connections are closed earlier by uvicorn itself."""
-        if self.cycle is self._seen:
+        """The same request as the last time, or still none: idle connections are closed earlier by uvicorn itself.
+
+        An answer that is not begun is waited for: the daemon is slow, not the client.
+        """
+        if self.cycle is self._seen and (self.cycle is None or self.cycle.response_started):
             self.transport.abort()
             return
         self._seen = self.cycle

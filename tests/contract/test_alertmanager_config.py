@@ -152,13 +152,20 @@ def people() -> Iterator[Receiving]:
 
 
 @pytest.fixture
-def alertmanager(tmp_path: Path, program: Callable[[str], str], people: Receiving) -> Iterator[Served]:
-    """A real one under the shipped configuration, Slack's address being that of ``people``."""
+def alertmanager(
+    tmp_path: Path, program: Callable[[str], str], people: Receiving, request: pytest.FixtureRequest
+) -> Iterator[Served]:
+    """A real one under the shipped configuration, Slack's address being that of ``people``.
+
+    Its parameter is the receiver of critical alerts, where it is another than the shipped one.
+    """
     (tmp_path / "slack").write_text(f"{people.url}/slack")
     shutil.copy(TEXTS, tmp_path)
     config = tmp_path / "alertmanager.yml"
     text = telling(people.url, tmp_path / "slack")
     assert text.count("group_wait: 10s") == 1  # of warnings; a critical waits for nothing as shipped
+    assert text.count("receiver: on-call") == 1
+    text = text.replace("receiver: on-call", f"receiver: {getattr(request, 'param', 'on-call')}")
     config.write_text(text.replace("group_wait: 10s", "group_wait: 0s"))
     port = free_port()
     command = alertmanager_command(program("alertmanager"), config, tmp_path, port)
@@ -184,6 +191,20 @@ def test_slack_gets_the_text(alertmanager: Served, people: Receiving) -> None:
         "*warning* `entropy-collapse` &lt;!channel&gt; *a* &amp; &lt;http://evil|click&gt;",
         ">fix: Raise it.",
     ]
+
+
+@pytest.mark.system("alertmanager")
+@pytest.mark.parametrize("alertmanager", ["team"], indirect=True)
+def test_the_page_shows_what_slack_gets(alertmanager: Served, people: Receiving) -> None:
+    """The alert that docs/notifications.md shows for Alertmanager, posted as it stands there."""
+    page = Path("docs/notifications.md").read_text(encoding="utf-8")
+    posted, received = (json.loads(text) for text in re.findall(r"(?s)Alertmanager:\n\n```json\n(.*?)\n```", page))
+    assert httpx.post(f"{alertmanager.url}/api/v2/alerts", json=posted).is_success
+    (message,) = until(lambda: [json.loads(sent.body) for sent in people.sent if sent.path == "/slack"])
+    (shown,) = message["attachments"]
+    ours = {key: shown[key] for key in ("title", "title_link", "text", "fallback", "color")}
+    made = {"channel": message["channel"], "attachments": [ours]}
+    assert made == received, json.dumps(made, ensure_ascii=False, indent=1)
 
 
 @pytest.mark.system("alertmanager")

@@ -123,7 +123,7 @@ def _shown_by(script: str) -> Iterator[str]:
     for text in re.findall(r'\bt\(\s*"((?:[^"\\]|\\.)*)"', script):
         yield text.encode("latin-1", "backslashreplace").decode("unicode_escape")
     yield from re.findall(r'select\(\s*"([^"]+)"', script)
-    yield from re.findall(r'listed\("[^"]+", "([^"]+)"\)', script)
+    yield from re.findall(r'listed\("[^"]+", "([^"]+)"', script)
     counted = re.findall(r'count\([\w.]+, "([^"]+)"(?:, "([^"]+)")?\)', script)
     counted += [(f"more {noun}", "") for noun in re.findall(r'folded\(.*, "([^"]+)", "more-', script)]
     counted += re.findall(r'\["(rules? [^"]+)", "(rules? [^"]+)"\]', script)

@@ -126,6 +126,23 @@ def test_health_is_answered_while_metrics_are_made() -> None:
         assert {answered(client).count(b"HTTP/1.1 200") for client in clients} == {1}
 
 
+def test_a_client_that_waits_for_a_slow_daemon_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is looked at three times before its page is made."""
+    looked, look = Semaphore(0), SlowClientLimit._look
+
+    def looking(connection: SlowClientLimit) -> None:
+        look(connection)
+        looked.release()
+
+    monkeypatch.setattr(SlowClientLimit, "patience", 0.02)
+    monkeypatch.setattr(SlowClientLimit, "_look", looking)
+    watch = Fake()
+    snapshot = watch.snapshot()
+    watch.snapshot = lambda: all(looked.acquire(timeout=LONG) for _ in range(3)) and snapshot  # type: ignore[method-assign,return-value]
+    with web(watch) as place:
+        assert httpx.get(f"http://{place}/metrics", timeout=LONG).status_code == 200
+
+
 def test_a_connection_is_asked_a_hundred_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_REQUESTS", 3)
     with web(Fake()) as place, httpx.Client(base_url=f"http://{place}") as client:

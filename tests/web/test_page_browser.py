@@ -275,6 +275,21 @@ def test_two_runs_are_compared(opened: Callable[..., Visit]) -> None:
     seen.sees("No difference beyond noise in 300 common steps.")
 
 
+def test_further_runs_are_compared_with_the_first(opened: Callable[..., Visit]) -> None:
+    """All are in each chart; a run that is taken out again leaves the others."""
+    healthy = replace(a_report(verdict="healthy", run="other").snapshot, verdict=RunVerdict.HEALTHY)
+    runs = [a_picture(replace(healthy, run=name), name) for name in ("second", "third")]
+    seen = opened(Shown(a_picture(a_report(a_finding()).snapshot), *runs, detail=a_run_detail(300)))
+    seen.open("#/compare/my-run?with=second")
+    seen.page.get_by_label("Run c").select_option("third")
+    seen.page.wait_for_url("**/#/compare/my-run?with=second%2Cthird")
+    seen.sees("a and c")
+    assert seen.page.get_by_text("They part at step 2 of 300 common steps").count() == 2
+    seen.until("document.querySelector('.u-legend').textContent.includes('c: ')")
+    seen.page.get_by_label("Run c").select_option("")
+    seen.page.wait_for_url("**/#/compare/my-run?with=second")
+
+
 def test_a_thousand_runs_are_searched_filtered_and_paged(opened: Callable[..., Visit]) -> None:
     seen = opened(a_thousand_runs())
     rows = seen.page.locator("li.run")
@@ -398,7 +413,7 @@ def test_hostile_texts_do_nothing(opened: Callable[..., Visit]) -> None:
         assert seen.page.locator("img, iframe, main script, main style, main link").count() == 0
         assert not set("\x1b\u202e\x00") & set(seen.page.locator("main").inner_text())
     seen.sees("No difference beyond noise in 20 common steps.")
-    assert seen.page.locator("select option", has_text="taken").count() == 2
+    assert seen.page.locator("select option", has_text="taken").count() == 3
     assert (
         seen.page.evaluate("[...document.querySelectorAll('*')].some((each) => each.hasAttribute('onerror'))") is False
     )
