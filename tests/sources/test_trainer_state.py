@@ -12,7 +12,6 @@ import pytest
 from grpo_watch.engine.records import Item, RawRow, RunConfig, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files import reading
-from grpo_watch.sources.rows import document
 from grpo_watch.sources.rows.trainer_state import TrainerStateSource
 from tests.support.bundles import unpack
 
@@ -141,31 +140,51 @@ def history(path: Path, count: int, width: int) -> None:
     path.write_text(f'{{"epoch": 1.0, "log_history": [{rows}], "max_steps": {count}, "save_steps": 2}}')
 
 
-def test_a_long_history_is_read_in_turns(tmp_path: Path) -> None:
-    """Each row comes once, and no run waits for more rows than a turn has."""
-    history(tmp_path / "trainer_state.json", 20_000, 0)
-    source, turns = the_source(tmp_path), list[list[Item]]()
+def test_a_history_of_any_size_is_read_in_turns(tmp_path: Path) -> None:
+    """80 MiB: a turn takes its budget, each row comes once, and the settings behind them at last."""
+    history(tmp_path / "trainer_state.json", 5_000, 16 << 10)
+    source, items, turns = the_source(tmp_path), list[Item](), 0
     while not turns or source.unread:
-        turns.append(list(source.poll(1.0)))
-    assert steps([item for turn in turns for item in turn]) == list(range(1, 20_001))
-    assert max(map(len, turns)) == reading.RECORDS
+        items += source.poll(1.0)
+        turns += 1
+    assert steps(items) == list(range(1, 5_001))
+    assert [item.settings["max_steps"].value for item in items if isinstance(item, RunConfig)] == [5_000]
+    assert turns > 10
     assert list(source.poll(2.0)) == []
     assert source.stats.skipped == {}
 
 
-def test_a_history_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, 3)
-    monkeypatch.setattr(document.whole_text, "__defaults__", (100,))
+def test_few_entries_that_are_large_are_read_in_turns(tmp_path: Path) -> None:
+    """42 MB in 60 entries: far fewer than may be held, and still no turn reads or gives more than its budget."""
+    history(tmp_path / "trainer_state.json", 60, 700 << 10)
+    source, turns = the_source(tmp_path), list[list[Item]]()
+    while not turns or source.unread:
+        turns.append(list(source.poll(1.0)))
+    assert steps([item for turn in turns for item in turn]) == list(range(1, 61))
+    assert len(turns) > 10
+    assert max(len(steps(turn)) for turn in turns) <= reading.BUDGET // (700 << 10) + 2
+
+
+def test_a_large_history_that_is_cut_off_gives_what_it_holds(tmp_path: Path) -> None:
+    """It is read once, not at every turn, until it is written again."""
+    path = tmp_path / "trainer_state.json"
+    history(path, 5_000, 0)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
     source = the_source(tmp_path)
+    first = steps(list(source.poll(None)))
+    assert first == list(range(1, len(first) + 1))
+    assert 2_400 < len(first) < 2_600
+    read = source.stats.bytes
     assert list(source.poll(None)) == []
-    assert source.stats.problem.endswith(
-        "checkpoint-3/trainer_state.json: larger than 64 MiB, too large to be read as a whole"
-    )
+    assert source.stats.bytes == read
+    path.write_bytes(whole)
+    assert steps(list(source.poll(None))) == list(range(len(first) + 1, 5_001))
 
 
 def test_a_turn_s_rest_is_read_when_the_input_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     history(tmp_path / "trainer_state.json", 4_000, 0)
-    monkeypatch.setattr(reading, "RECORDS", 100)
+    monkeypatch.setattr(reading, "BUDGET", 1)
     source = the_source(tmp_path)
     some = steps(list(source.poll(1.0)))
     assert source.unread

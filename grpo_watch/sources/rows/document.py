@@ -29,7 +29,6 @@ from grpo_watch.sources.settings.documents import plain_yaml
 
 LARGEST = 64 << 20
 """Bytes of the largest file that is read as a whole; pictures make some notebooks tens of megabytes large."""
-TOO_LARGE = f"larger than {LARGEST >> 20} MiB, too large to be read as a whole"
 NESTED = re.compile(rb'":\s*\[\s*\{')
 YAML = (".yaml", ".yml")
 DOCUMENTS = re.compile(r"^---\s*$", re.MULTILINE)
@@ -106,7 +105,8 @@ class RewrittenSource(ChannelSource, ABC):
             return None
         self._stamp = written
         self.stats.bytes += len(text or "")
-        self.stats.problem = "" if text is not None else f"{self._path}: {TOO_LARGE}"
+        large = f"{self._path}: larger than {LARGEST >> 20} MiB, too large to be read as a whole"
+        self.stats.problem = "" if text is not None else large
         return text
 
 
