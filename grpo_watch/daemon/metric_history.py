@@ -1,4 +1,4 @@
-"""Keeps the train rows of a run for charts in bounded memory, however long the run, without losing a spike."""
+"""Keeps the rows of a run for charts in bounded memory, however long the run, without losing a spike."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MetricHistory:
         self.taken = 0
 
     def take(self, row: MetricRow) -> None:
-        """Account for a row of the train stream; one that comes late for its step adds to it."""
+        """Account for a row; one that comes late for its step adds to it."""
         place = (row.attempt, row.step)
         with self._lock:
             self.taken += 1

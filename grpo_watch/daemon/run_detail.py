@@ -135,8 +135,7 @@ class RunDetailRecorder:
     def observe(self, record: Record) -> None:
         """Account for a record."""
         if isinstance(record, MetricRow):
-            if record.stream is Stream.TRAIN:
-                self.history.take(record)
+            self.history.take(record)
         elif isinstance(record, CompletionSummary):
             self._batches.take(record)
 

@@ -82,6 +82,8 @@ class Engine:
         if isinstance(record, MetricRow):
             if record.stream is Stream.TRAIN:
                 state.take_row(record)
+            else:
+                state.take_evaluation(record)
             return record.step
         if isinstance(record, RunConfig):
             before = state.framework

@@ -20,20 +20,25 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, no_data
-from grpo_watch.engine.metric_names import LABELLED, METRICS, labelled
-from grpo_watch.engine.records import MetricRow, Reading, Scalar, Verdict
+from grpo_watch.engine.metric_names import LABELLED, METRICS, labelled, split_label
+from grpo_watch.engine.records import MetricRow, Reading, Scalar, Stream, Verdict
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import FilePlace, RuleError
 
 
 class ConditionDetector(Detector):
-    """Breaches at every row for which the condition holds; no data where a metric of it is missing."""
+    """Breaches at every row for which the condition holds; no data where a metric of it is missing.
+
+    Beside metrics of training, a held-out score is that of the newest evaluation.
+    """
 
     def __init__(self, rule: Rule) -> None:
         super().__init__()
         self.expression: Expression = compile_expression(rule.when or "")
         self.text = rule.when or ""
         self.metrics = frozenset(self.expression.names) - {"step", "max_steps"}
+        held_out = bool(self.metrics) and all(split_label(name)[0] == "eval_score" for name in self.metrics)
+        self.stream = Stream.EVAL if held_out else Stream.TRAIN  # type: ignore[misc]  # each condition's own
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Evaluate the condition on one row; a row that only adds other metrics says nothing about it."""
@@ -47,7 +52,8 @@ class ConditionDetector(Detector):
                 return None if run.max_steps is None else float(run.max_steps)
             if name.startswith("raw:"):
                 return record.raw.get(name[4:])
-            return record.values.get(name)
+            newest = run.values if name.startswith("eval_score[") else record.values
+            return newest.get(name)
 
         holds = self.expression.evaluate(look_up)
         if holds is None:

@@ -21,11 +21,10 @@ NOTHING: Mapping[str, float | None] = MappingProxyType({})
 
 
 class Stream(str, Enum):
-    """Which sequence of steps a row belongs to."""
+    """Which sequence of steps a row belongs to: that of training, or that of evaluations on held-out data."""
 
     TRAIN = "train"
     EVAL = "eval"
-    SYSTEM = "system"
 
 
 class ChannelKind(IntEnum):
@@ -78,11 +77,11 @@ class RawRow(NamedTuple):
 
 
 class MetricRow(NamedTuple):
-    """One optimizer step (or logging window) in canonical names; a named tuple for speed (docs/decisions/0007).
+    """One optimizer step (or logging window), or one evaluation, in canonical names (docs/decisions/0007).
 
     ``values`` maps canonical names to numbers; NaN and infinities stay, ``None`` means logged as null. Labelled
-    metrics are written ``name[label]`` (see ``names.labelled``). ``raw`` is the row as it was logged. ``supplement``
-    marks a row that only adds keys which the primary channel lacks.
+    metrics are written ``name[label]`` (see ``names.labelled``); those of an evaluation are ``eval_score[…]`` alone.
+    ``raw`` is the row as it was logged. ``supplement`` marks a row that only adds keys which the primary channel lacks.
     """
 
     run: str

@@ -63,8 +63,9 @@ class RunView:
     ``step`` and ``max_steps`` are optimizer steps; ``shows_end`` says whether the end of the run shows in a channel,
     ``in_folder`` whether the run is a folder (file times mean something); ``latest_row_time`` is the latest time at
     which a row was logged or read (Unix seconds), ``written`` that at which a file was; ``saved`` is the step of the
-    newest checkpoint, or the one that the attempt went on from (None: none is known); ``refused`` gives, by evidence,
-    why it is not read although it is there. ``guesses`` are the metrics read under a guessed name.
+    newest checkpoint, or the one that the attempt went on from (None: none is known), ``evaluated`` that of the newest
+    evaluation; ``refused`` gives, by evidence, why it is not read although it is there. ``guesses`` are the metrics
+    read under a guessed name.
     """
 
     def __init__(self, run: str) -> None:
@@ -94,6 +95,7 @@ class RunView:
         self.evidence: set[str] = set()
         self.refused: Mapping[str, str] = {}
         self.saved: int | None = None
+        self.evaluated: int | None = None
         self.config: dict[str, tuple[int, Setting]] = {}
         self.guesses = GuessedNames()
         self._identity = (99, 99)
@@ -167,6 +169,13 @@ class RunView:
         else:
             self.learning.complete(row, silent)
         self.trend.take(row, silent, diluted=self.masked.diluted)
+        self.values.update(row.values)
+
+    def take_evaluation(self, row: MetricRow) -> None:
+        """Account for the scores of an evaluation."""
+        if row.attempt > self.attempt:
+            self.begin_attempt(row.attempt, row.step)
+        self.evaluated = row.step
         self.values.update(row.values)
 
     def begin_attempt(self, attempt: int, step: int) -> None:

@@ -263,8 +263,7 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
 
     ``rules`` are its keys, the preferred first. ``learning_rate`` is ``next`` where the logged rate is the next step's,
     ``next_rate_beside``: only in rows that hold one of these. ``settings`` are dotted keys of the framework's
-    configuration, each with the canonical setting it means. ``validation: own names``: the names of evaluation metrics
-    are the datasets' own, none of them is reported as unknown.
+    configuration, each with the canonical setting it means.
     ``step_key``: its own name for the optimizer step in rows of trackers (empty: a usual one).
     ``reveals`` are the framework's own settings that give a metric or a kind of evidence.
     ``channels``: what each shows, for the documentation and for metrics that the console prints between rows.
@@ -289,7 +288,6 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
     eras: tuple[Era, ...] = ()
     settings: Mapping[str, SettingTerms] = {}
     next_rate_beside: frozenset[str] = frozenset()
-    validation: str = ""
     traces: FileTraces = FileTraces()
     fallback: bool = False
     step_key: str = ""

@@ -33,7 +33,7 @@ PLACEHOLDER = re.compile(r"<[a-z]+>")
 SEPARATORS = re.compile(r"[/@-]")
 """What table writers, databases and some trackers do not allow in a name: they write ``_`` for each."""
 INHERITED = frozenset(
-    {"strip_prefixes", "eval_prefixes", "learning_rate", "next_rate_beside", "spread_key", "eras", "validation"}
+    {"strip_prefixes", "eval_prefixes", "learning_rate", "next_rate_beside", "spread_key", "eras"}
     | {"reveals", "channels"}
 )
 """What a data file takes over from the one that it is based on, besides keys and settings."""

@@ -24,7 +24,7 @@ ADVANTAGE = "advantage"
 
 
 class FunctionNames:
-    """The names of reward functions (or evaluations) in the order in which they came, ``most`` at most."""
+    """The names of reward functions (or held-out scores) in the order in which they came, ``most`` at most."""
 
     def __init__(self, most: int = MAX_FUNCTIONS) -> None:
         self._known: set[str] = set()
@@ -60,6 +60,7 @@ VALIDATES = re.compile(r"(?:val|valid|validation|eval|evaluation|test)(?:-(?:cor
 
 SCORE = re.compile(
     r"(?:env/all/)?rewards?(?:/total)?(?:/mean|/avg)?|rewards/.{1,80}/mean|test_score(?:/.{1,80})?|"
+    r"(?:mean_|avg_)?(?:rewards?|score|acc)(?:_mean|_avg)?|"
     r"(?:.{1,80}/)?(?:acc|accuracy|reward|score)/mean@\d{1,4}|"
     r"(?:.{1,80}/)?(?:accuracy|acc|avg_score|avg@\d{1,4}|pass@1)(?:/mean)?|.{1,80}_pass1"
 )
@@ -80,8 +81,8 @@ class KeyPlan:
 
     ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one;
     ``off_at_zero`` are metrics whose exact 0 is a placeholder; ``guesses`` are unknown keys and the metrics that their
-    words name. ``scores`` are those of an evaluation. ``converted``: metrics and how they follow from the value.
-    ``keys`` names the raw key of each metric.
+    words name. ``converted``: metrics and how they follow from the value. ``keys`` names the raw key of each metric.
+    ``scores`` are those of an evaluation, all that is read of a row of its own.
     """
 
     stream: Stream
@@ -99,13 +100,16 @@ class KeyPlan:
     scores: tuple[tuple[str, str], ...] = ()
 
 
-def scores_of(keys: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The mean scores of an evaluation among these keys, as canonical metrics with their keys."""
+def scores_of(keys: Sequence[str], *, alone: bool = False) -> tuple[tuple[str, str], ...]:
+    """The mean scores of an evaluation among these keys, as canonical metrics with their keys.
+
+    ``alone``: the row is an evaluation's, so that the keys need not say it.
+    """
     found = []
     for key in keys:
         begin = VALIDATES.match(key.removeprefix("train/"))
-        name = key.removeprefix("train/")[begin.end() :] if begin is not None else ""
-        if name and SCORE.fullmatch(name) and "/std" not in name:
+        name = key.removeprefix("train/")[begin.end() if begin is not None else 0 :]
+        if (begin is not None or alone) and SCORE.fullmatch(name) and "/std" not in name:
             found.append((labelled(EVAL_SCORE, name), key))
     return tuple(found[:SCORES])
 
@@ -161,7 +165,6 @@ def compile_plan(
     chosen: dict[str, tuple[int, str, KeyRule]] = {}
     unknown: list[str] = []
     spread_key = rate_key = None
-    own_validation = framework.validation == "own names" and stream is Stream.EVAL
     names = [_own_name(key, stream, framework) for key in keys]
     for key, name in zip(keys, names, strict=True):
         if name is None:
@@ -173,7 +176,7 @@ def compile_plan(
         elif name == framework.spread_key:
             spread_key = key
         elif found is None:
-            unknown += [] if own_validation else [key]
+            unknown.append(key)
         elif found[1].metric is not None and found[1].holds(names, switched_on):
             rank, rule, label = found
             if rule.metric in LABELLED and label and (label.lower() in WORDS.statistics or not admits(label)):
@@ -184,7 +187,7 @@ def compile_plan(
                 chosen[metric] = (rank, key, rule)
     raw = {metric: key for metric, (_, key, _) in chosen.items()}
     early = framework.learning_rate == "next" or not framework.next_rate_beside.isdisjoint(names)
-    if early and stream is Stream.TRAIN and "learning_rate" in chosen:
+    if early and "learning_rate" in chosen:
         rate_key = chosen.pop("learning_rate")[1]
     labels = [split_label(metric)[1] or "" for metric in chosen if metric.startswith("reward_function_mean[")]
     taken = {*chosen, *(["learning_rate"] if rate_key else []), *([SPREAD] if spread_key else [])}
@@ -199,9 +202,9 @@ def compile_plan(
         function=(_of("mean", labels[0]), _of("std", labels[0])) if len(labels) == 1 else None,
         unknown=tuple(unknown),
         off_at_zero=tuple(metric for metric, (_, _, rule) in chosen.items() if rule.zero == "absent"),
-        guesses=() if stream is Stream.EVAL else _guesses(taken, keys, unknown, columns, admits),
+        guesses=_guesses(taken, keys, unknown, columns, admits),
         keys=raw,
-        scores=scores_of(keys),
+        scores=scores_of(keys, alone=stream is Stream.EVAL),
     )
 
 
@@ -231,9 +234,9 @@ def _guesses(
 
 
 def _own_name(key: str, stream: Stream, framework: Framework) -> str | None:
-    """The key without prefixes; None for an evaluation key in a row of another stream."""
-    if (name := stripped(key, framework.eval_prefixes)) is not None:
-        return name if stream is Stream.EVAL else None
+    """The key of a training row without prefixes; None for an evaluation's."""
+    if stream is Stream.EVAL or key.startswith(framework.eval_prefixes):
+        return None
     return stripped(key, framework.strip_prefixes) or key
 
 

@@ -22,12 +22,16 @@ MAX_UNKNOWN = 256
 
 
 class Resolved(NamedTuple):
-    """One row in canonical names. ``config`` is set on the row whose keys settled something new about the run."""
+    """One row in canonical names: what it says of training, and the ``scores`` of an evaluation.
+
+    ``config`` is set on the row whose keys settled something new about the run.
+    """
 
     stream: Stream
     values: dict[str, float | None]
     raw: Mapping[str, float | None]
     config: RunConfig | None = None
+    scores: Mapping[str, float | None] = {}
 
 
 @dataclass(slots=True)
@@ -163,7 +167,7 @@ class _Channel:
         values = dict(zip(plan.metrics, plan.pick(raw.values), strict=True))
         for metric, how in plan.converted:
             self._convert(values, metric, how, raw)
-        values.update({metric: raw.values[key] for metric, key in plan.scores})
+        scores = {metric: raw.values[key] for metric, key in plan.scores}
         for metric in plan.off_at_zero:
             if values[metric] == 0.0:
                 del values[metric]
@@ -178,7 +182,7 @@ class _Channel:
             self._changed = self._changed or self._guesses.changed
         if spread_key is not None:
             self._add_spread(raw, plan, values, raw.values[spread_key], guessed=guessed is not None)
-        return Resolved(plan.stream, values, raw.values, self._inferred(raw) if self._changed else None)
+        return Resolved(plan.stream, values, raw.values, self._inferred(raw) if self._changed else None, scores)
 
     def _convert(self, values: dict[str, float | None], metric: str, how: str, raw: RawRow) -> None:
         """A share of prompts whose number is not known is no metric."""

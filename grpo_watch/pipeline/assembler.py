@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import KeysView, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Sequence
 
-from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import (
     TRAINED,
     Activity,
@@ -26,6 +25,7 @@ from grpo_watch.engine.records import (
     Stream,
     Tick,
 )
+from grpo_watch.engine.window import plain_sum
 from grpo_watch.frameworks.key_plan import FunctionNames
 from grpo_watch.frameworks.resolver import Resolved, Resolver
 from grpo_watch.pipeline.attempts import AttemptLedger, PlacedRow, SegmentOverlap
@@ -46,7 +46,8 @@ class Assembler:
     streams) the first that gives a row counts; one that shares no key with it (a file for each metric) adds its
     metrics. Rows of other kinds wait until the primary has reached their step: they fill the steps that it lacks, also
     before its first row, and add the metrics that it did not carry up to their step as ``supplement`` rows. A row that
-    comes after the primary has passed its step only adds. Eval rows are the primary's.
+    comes after the primary has passed its step only adds. Scores of evaluations become rows of a stream of their own,
+    before the row of training that they were logged with; those of other channels count where they are newer.
 
     ``given`` counts the rows of each channel, used or not; ``agreement`` compares the channels, ``overlap`` knows where
     two jobs wrote at the same time, ``resolver`` what the logged keys mean (any thread may ask for ``own_keys``).
@@ -64,6 +65,7 @@ class Assembler:
         self._leaders: dict[tuple[ChannelKind, int], tuple[str, KeysView[str]]] = {}
         self.resolver = Resolver()
         self._carried: dict[str, tuple[int, int]] = {}
+        self._scored: dict[str, tuple[int, int]] = {}
         self._waiting = WaitingRows()
         self._last_seen: float | None = None
         self._step_times: deque[float] = deque(maxlen=21)
@@ -95,7 +97,7 @@ class Assembler:
         median = sorted(self._step_times)[len(self._step_times) // 2] if self._step_times else 0.0
         if not ended and (since is None or now - since < max(SILENT_SECONDS, SILENT_STEPS * median)):
             return None
-        ahead = self._waiting.beyond(self.ledger.last_step)
+        ahead = [row for row in self._waiting.beyond(self.ledger.last_step) if row.stream is not Stream.EVAL]
         ahead = [row for row in ahead if self.agreement.trusts(row.channel)] if ended else ahead
         if not ahead:
             return None
@@ -110,7 +112,11 @@ class Assembler:
             name, share = "parameters_changed_ratio", self._changed.of(item)
         elif isinstance(item, CompletionSummary) and self._dumps.known_elsewhere(item):
             return ()
-        elif isinstance(item, CompletionSummary) and item.stream is Stream.TRAIN:
+        elif isinstance(item, CompletionSummary) and item.stream is Stream.EVAL:
+            made: list[Record] = [item]
+            self._add(item.step, validated(item), made)
+            return made
+        elif isinstance(item, CompletionSummary):
             name, share = "completion_duplicate_ratio", duplicate_ratio(item)
         else:
             return (item,)
@@ -211,27 +217,27 @@ class Assembler:
         if row.max_steps is not None and row.max_steps != self._max_steps:
             self._max_steps = row.max_steps
             made.append(Progress(row.channel, entry.step, row.max_steps, row.segment, row.seen))
+        made += self._evaluation(resolved, entry)
+        if resolved.stream is Stream.EVAL:
+            return
         self._note_metrics(resolved, entry)
-        if resolved.stream is Stream.EVAL and (scores := evaluated(resolved.values)):
-            made.append(self._supplement(entry.step, scores, row.seen))
-        made.append(
-            MetricRow(
-                self.run,
-                resolved.stream,
-                entry.attempt,
-                entry.step,
-                resolved.values,
-                resolved.raw,
-                row.time,
-                row.seen,
-                row.resolution,
-            )
-        )
+        place, values = (entry.attempt, entry.step), resolved.values
+        made.append(MetricRow(self.run, Stream.TRAIN, *place, values, resolved.raw, row.time, row.seen, row.resolution))
+
+    def _evaluation(self, resolved: Resolved, entry: PlacedRow) -> Iterator[MetricRow]:
+        """The scores that a row carries, those left out that another channel gave or that are older than such."""
+        row, place = entry.row, (entry.attempt, entry.step)
+        primary = row.kind is self.primary
+        new = {}
+        for name, score in resolved.scores.items():
+            known = self._scored.get(name)
+            if known is None or (place != known if primary else place[1] > known[1]):
+                new[name], self._scored[name] = score, place
+        if new:
+            yield MetricRow(self.run, Stream.EVAL, *place, new, time=row.time, seen=row.seen, resolution=row.resolution)
 
     def _note_metrics(self, resolved: Resolved, entry: PlacedRow) -> None:
         """Remember train rows, and from which step on the primary's carry each metric."""
-        if resolved.stream is not Stream.TRAIN:
-            return
         place = (entry.attempt, entry.step)
         if len(self._channels) > 1:
             self.agreement.keep(place, entry.row.channel, resolved.values, entry.row.resolution)
@@ -241,7 +247,7 @@ class Assembler:
 
     def _secondary(self, row: RawRow) -> Sequence[Record]:
         made: list[Record] = []
-        if row.step is None or row.stream is Stream.EVAL:
+        if row.step is None:
             return made
         self._waiting.drop_misprint(row, self.ledger)
         if self._is_of_later_segment(row):
@@ -269,7 +275,7 @@ class Assembler:
         """Steps before a primary row that only other channels have (a killed job's buffered log, a lost file)."""
         filled: int | None = None
         for step, row in self._waiting.before(entry.step):
-            if step == filled or not self.agreement.trusts(row.channel):
+            if step == filled or row.stream is Stream.EVAL or not self.agreement.trusts(row.channel):
                 self._add(step, row, made)
             else:
                 filled = step
@@ -278,10 +284,8 @@ class Assembler:
 
     def _add(self, step: int, row: RawRow, made: list[Record]) -> None:
         """The metrics of a secondary row that the step's row lacks and the primary did not carry up to this step."""
-        resolved = self.resolver.resolve(row)
-        if resolved.stream is Stream.EVAL:
-            resolved = resolved._replace(values=evaluated(resolved.values))
-        here = (self.ledger.attempt, step)
+        resolved, here = self.resolver.resolve(row), (self.ledger.attempt, step)
+        made += self._evaluation(resolved, PlacedRow(row, *here))
         self.agreement.compare(here, row.channel, resolved.values, row.resolution)
         known = self.agreement.names(here)
         lacking = {
@@ -294,11 +298,6 @@ class Assembler:
 
     def _supplement(self, step: int, values: dict[str, float | None], seen: float | None) -> MetricRow:
         return MetricRow(self.run, Stream.TRAIN, self.ledger.attempt, step, values, seen=seen, supplement=True)
-
-
-def evaluated(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """What an evaluation row says of the run: its scores, which join the step's row of training."""
-    return {name: value for name, value in values.items() if split_label(name)[0] == "eval_score"}
 
 
 _NEVER = (sys.maxsize, 0)
@@ -349,6 +348,19 @@ class RecentDumps:
         if known == summary.channel:
             self._batches.append((batch, summary.channel))
         return known != summary.channel
+
+
+SCORES = ("acc", "score")
+"""What the dump of a whole validation calls its scores (verl); tables of single batches have names of functions."""
+
+
+def validated(summary: CompletionSummary) -> RawRow:
+    """The mean scores of a dumped validation, as its row in a log would have them."""
+    scored = {name: [score for group in summary.groups for score in group.rewards.get(name, ())] for name in SCORES}
+    known = {name: [score for score in scores if score is not None] for name, scores in scored.items()}
+    means = {f"val/{name}": plain_sum(scores) / len(scores) for name, scores in known.items() if scores}
+    kind = ChannelKind.TRAINER_STATE  # whatever logs the scores is trusted before
+    return RawRow(summary.channel, kind, summary.step, means, Stream.EVAL, summary.segment, seen=summary.seen)
 
 
 def duplicate_ratio(summary: CompletionSummary) -> float | None:

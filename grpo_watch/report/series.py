@@ -1,4 +1,4 @@
-"""Keeps the train rows of a replayed run as columns over its steps, for charts and comparisons."""
+"""Keeps the rows of a replayed run as columns over its steps, for charts and comparisons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from math import isfinite, isnan, nan
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
+from grpo_watch.engine.records import CompletionSummary, MetricRow, Record
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.extras import install
@@ -47,8 +47,8 @@ class Series:
         self._columns: dict[str, array[float]] = {}
 
     def observe(self, record: Record) -> None:
-        """Keep a train row; for a pipeline's ``observe``."""
-        if isinstance(record, MetricRow) and record.stream is Stream.TRAIN:
+        """Keep a row of training or the scores of an evaluation; for a pipeline's ``observe``."""
+        if isinstance(record, MetricRow):
             self.take(record)
 
     def take(self, row: MetricRow) -> None:

@@ -252,7 +252,7 @@ def _records(block: ExampleBlock, document: Document) -> Iterator[Record]:
         due = before.step + 1 if before is not None and row.attempt > before.attempt else row.step
         while waiting and (waiting[0].step or 0) < due:
             yield _record(waiting.pop(0))
-        yield row
+        yield from _by_stream(row)
         before = row
     for event in (*waiting, *(event for event in block.events if event.step is None)):
         yield _record(event)
@@ -295,6 +295,15 @@ def _row(block: ExampleBlock, index: int, logged: Mapping[str, float | None]) ->
         seen=time,
         resolution=block.resolution,
     )
+
+
+def _by_stream(row: MetricRow) -> Iterator[MetricRow]:
+    """The scores of an evaluation as a row of their own, then the row of training."""
+    scores = {name: value for name, value in row.values.items() if split_label(name)[0] == "eval_score"}
+    if scores:
+        yield row._replace(stream=Stream.EVAL, values=scores)
+    if len(scores) < len(row.values) or row.raw:
+        yield row._replace(values={name: value for name, value in row.values.items() if name not in scores})
 
 
 def _record(event: ExampleEvent) -> Record:

@@ -101,3 +101,16 @@ def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert errors[0].endswith("nowhere: no such file or folder")
     assert errors[1].endswith("empty: no run found")
     assert "holds 2 runs (trl-1.16.0-03-healthy-warmup, trl-1.16.0-09-frozen-lr0); name one" in errors[2]
+
+
+def test_held_out_scores_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Equal training rows; each row of an evaluation says so in a field of its own, and one run scores less."""
+    for name, score in (("a", 0.5), ("b", 0.25)):
+        rows = [{"step": n, "loss": 0.1, "reward": 0.5 + 0.01 * (n % 3), "kl": 0.01} for n in range(1, 61)]
+        tests = [{"step": n, "split": "eval", "reward": score + 0.001 * n} for n in range(5, 61, 5)]
+        (tmp_path / name).mkdir()
+        ordered = sorted([*rows, *tests], key=lambda row: (row["step"], "split" in row))
+        (tmp_path / name / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ordered))
+    code, answer = diff_of(capsys, tmp_path / "a", tmp_path / "b")
+    parted = [(one["metric"], one["parted_step"]) for one in answer["metrics"] if one["status"] == "parted"]
+    assert (code, parted) == (1, [("eval_score[reward]", 5)])

@@ -77,10 +77,11 @@ def test_it_comes_back_from_the_store() -> None:
         detail_recorder.observe(
             MetricRow("r", Stream.TRAIN, 1, step, {"reward_mean": step / 7, "loss": None}, time=1e9 + step)
         )
-    detail_recorder.observe(MetricRow("r", Stream.EVAL, 1, 9_999, {"reward_mean": 0.0}))
+    detail_recorder.observe(MetricRow("r", Stream.EVAL, 1, 2_000, {"eval_score[reward]": 0.25}))
     detail_recorder.observe(batch(3, group(0, 1, 0, 1)))
     detail = detail_recorder.detail()
     assert detail.thinned.steps[-1] == 2_000
+    assert detail.thinned.columns["eval_score[reward]"][-2:] == [None, 0.25]
     packed = pack(detail)
     again = unpack(packed)
     assert again.thinned.series() == detail.thinned.series()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.detecting import Watched
-from tests.support.records import row
+from tests.support.records import evaluation, row
 
 
 def test_rewards_that_fail_no_more_count_as_none() -> None:
@@ -34,8 +34,8 @@ def test_rows_of_validations_are_left_out() -> None:
     """Every second row is an evaluation's, with the failures of both; the others have none."""
     run = Watched("reward-errors", generation_batch_size=10)
     for step in range(1, 80):
-        held_out = {"reward_failures": 8.0, "eval_score[math]": 0.4} if step % 2 else {}
-        run.feed(row(step, reward_mean=0.3, **held_out))
+        run.feed_all([evaluation(step, math=0.4)] if step % 2 else [])
+        run.feed(row(step, reward_mean=0.3, **({"reward_failures": 8.0} if step % 2 else {})))
     assert run.changes == []
 
 

@@ -13,7 +13,7 @@ from grpo_watch.frameworks.key_plan import MAX_SCORES, scores_of
 from grpo_watch.frameworks.resolver import Resolver
 from grpo_watch.pipeline.assembler import Assembler
 from tests.support.detecting import Watched
-from tests.support.records import row
+from tests.support.records import evaluation, row
 
 RULE = "reward-eval-divergence"
 
@@ -57,8 +57,8 @@ def test_what_is_no_mean_score(key: str) -> None:
     assert scores_of((key,)) == ()
 
 
-def test_an_evaluation_row_joins_the_step_it_belongs_to() -> None:
-    """The Trainer logs it as a row of its own."""
+def test_an_evaluation_is_a_row_of_its_own_stream() -> None:
+    """As the Trainer logs it; what else it measures is dropped."""
     assembler, trained = Assembler("run"), {"loss": 0.1, "reward": 0.5, "num_tokens": 9.0}
     items = [
         ChannelOpened("log", ChannelKind.JSONL),
@@ -66,22 +66,30 @@ def test_an_evaluation_row_joins_the_step_it_belongs_to() -> None:
         RawRow("log", ChannelKind.JSONL, 1, {"eval_reward": 0.4, "eval_loss": 0.1}, Stream.EVAL),
     ]
     made = [record for item in items for record in assembler.feed(item) if isinstance(record, MetricRow)]
-    joined = [record for record in made if record.supplement]
-    got = [(each.stream, each.step, each.values) for each in joined]
-    assert got == [(Stream.TRAIN, 1, {"eval_score[reward]": 0.4})]
+    got = [(each.stream, each.step, each.values) for each in made[1:]]
+    assert got == [(Stream.EVAL, 1, {"eval_score[reward]": 0.4})]
 
 
 def test_verls_scores_stand_in_the_row_of_the_step() -> None:
     keys = {"actor/pg_clipfrac": 0.1, "actor/ppo_kl": 0.0, "critic/score/mean": 0.4, "val-core/gsm8k/acc/mean@1": 0.6}
-    values = Resolver().resolve(RawRow("log", ChannelKind.JSONL, 5, keys)).values
-    assert (values["reward_mean"], values["eval_score[gsm8k/acc/mean@1]"]) == (0.4, 0.6)
+    found = Resolver().resolve(RawRow("log", ChannelKind.JSONL, 5, keys))
+    assert (found.values["reward_mean"], found.scores) == (0.4, {"eval_score[gsm8k/acc/mean@1]": 0.6})
+    rows = Assembler("run").feed(RawRow("log", ChannelKind.JSONL, 5, keys))
+    assert [each.stream for each in rows if isinstance(each, MetricRow)] == [Stream.EVAL, Stream.TRAIN]
+
+
+def test_a_row_that_says_it_is_an_evaluation_needs_no_prefixes() -> None:
+    keys = ("reward_mean", "accuracy", "loss", "completion_length")
+    assert scores_of(keys) == ()
+    named = [metric for metric, _ in scores_of(keys, alone=True)]
+    assert named == ["eval_score[reward_mean]", "eval_score[accuracy]"]
 
 
 def test_seven_evaluations_are_too_few() -> None:
     run = Watched(RULE)
     for step in range(1, 71):
-        score = {"eval_score[accuracy]": 0.9 - 0.01 * step} if step % 10 == 0 else {}
-        run.feed(row(step, reward_mean=0.2 + 0.01 * step, **score))
+        run.feed(row(step, reward_mean=0.2 + 0.01 * step))
+        run.feed_all([evaluation(step, accuracy=0.9 - 0.01 * step)] if step % 10 == 0 else [])
     assert run.changes == []
     assert run.blind_reason == "too few evaluations yet"
 
@@ -93,8 +101,8 @@ def test_noise_alone_hardly_ever_fires() -> None:
     for _ in range(500):
         run = Watched(RULE)
         for step in range(1, 21):
-            score = {"eval_score[accuracy]": 0.5 + rng.gauss(0.0, 0.05)}
-            run.feed(row(step, reward_mean=0.2 + 0.02 * step, **score))
+            score = evaluation(step, accuracy=0.5 + rng.gauss(0.0, 0.05))
+            run.feed(row(step, reward_mean=0.2 + 0.02 * step), score)
         fired += bool(run.changes)
     assert fired <= 5
 
@@ -111,8 +119,8 @@ def fired(steps: int, every: int, trained: Callable[[int], float], **scores: Cal
     """Whether a run with an evaluation every so many steps fires; names of scores have ``__`` for ``/``."""
     run = Watched(RULE)
     for step in range(1, steps + 1):
-        held = {f"eval_score[{name.replace('__', '/')}]": score(step) for name, score in scores.items()}
-        run.feed(row(step, reward_mean=trained(step), **(held if step % every == 0 else {})))
+        held = evaluation(step, **{name: score(step) for name, score in scores.items()})
+        run.feed(row(step, reward_mean=trained(step)), *([held] if step % every == 0 else []))
     return bool(run.changes)
 
 
@@ -189,7 +197,7 @@ def test_a_new_name_on_every_evaluation_is_a_score_only_so_often() -> None:
     resolver, names = Resolver(), set[str]()
     for step in range(1, 3 * MAX_SCORES):
         keys = {"loss": 0.1, "reward": 0.5, "eval/first/accuracy": 0.25, f"eval/task_{step}/accuracy": 0.5}
-        values = resolver.resolve(RawRow("log", ChannelKind.JSONL, step, keys)).values
-        names |= {name for name in values if name.startswith("eval_score")}
-        assert values["eval_score[first/accuracy]"] == 0.25
+        scores = resolver.resolve(RawRow("log", ChannelKind.JSONL, step, keys)).scores
+        names |= scores.keys()
+        assert scores["eval_score[first/accuracy]"] == 0.25
     assert len(names) == MAX_SCORES

@@ -26,7 +26,7 @@ from grpo_watch.engine.records import (
     Verdict,
 )
 from grpo_watch.engine.rule import Rule
-from tests.support.records import Scripted, a_batch, a_checkpoint, a_rule, row
+from tests.support.records import Scripted, a_batch, a_checkpoint, a_rule, evaluation, row
 
 PENDING, FIRING, RESOLVED = AlertState.PENDING, AlertState.FIRING, AlertState.RESOLVED
 
@@ -162,6 +162,17 @@ def test_a_rule_reads_its_own_stream_and_record_types() -> None:
     assert short(feed(watched, a_checkpoint(40, {"w": "a"}))) == [("checkpoints", FIRING, 40)]
     assert short(feed(watched, Tick(5.0))) == [("ticks", FIRING, 1)]
     assert feed(watched, a_batch(3, (0, 1))) == []
+
+
+def test_a_condition_on_held_out_scores_is_judged_at_evaluations() -> None:
+    """One beside a metric of training is judged at rows of training, by the newest score."""
+    alone = a_rule("alone", when='eval_score["acc"] < 0.5')
+    beside = a_rule("beside", when='eval_score["acc"] < reward_mean')
+    engine = Engine("run", [alone, beside], {})
+    assert engine.feed(row(1, reward_mean=0.4)) == []
+    assert [(change.rule, change.step) for change in engine.feed(evaluation(1, acc=0.45))] == [("alone", 1)]
+    assert engine.feed(row(2, reward_mean=0.4)) == []
+    assert [(change.rule, change.step) for change in engine.feed(row(3, reward_mean=0.6))] == [("beside", 3)]
 
 
 def test_a_batch_that_is_dumped_again_reaches_no_rule() -> None:

@@ -241,11 +241,12 @@ def test_speed_of_old_ms_swift_is_an_average_in_seconds() -> None:
 
 
 def test_evaluation_rows_are_their_own_stream() -> None:
-    """The third row has eval_ keys only; its numbers get the same names."""
+    """The third row has eval_ keys only; its scores are what is read of it."""
     found = resolved("trl-1.16.0-eval")
     assert [row.stream for row in found] == [Stream.TRAIN, Stream.TRAIN, Stream.EVAL, Stream.TRAIN]
-    assert found[2].values["completion_truncated_ratio"] is not None
-    assert "grad_norm" not in found[2].values
+    assert found[2].values == {}
+    assert found[2].scores["eval_score[reward]"] == found[2].raw["eval_reward"]
+    assert [bool(row.scores) for row in found] == [False, False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -316,7 +317,7 @@ def test_prefixed_keys_of_tensorboard_and_wandb() -> None:
     assert values == {"loss": 0.5, "kl_reference": 0.1, "reward_function_mean[f]": 1.0}
     found = Resolver().resolve(raw({"eval/reward": 0.5, "epoch": 1.0}, step=1))
     assert found.stream is Stream.EVAL
-    assert found.values == {"reward_mean": 0.5, "epoch": 1.0, "eval_score[reward]": 0.5}
+    assert (found.values, found.scores) == ({}, {"eval_score[reward]": 0.5})
 
 
 def test_unknown_keys_stay_and_are_reported() -> None:

@@ -69,6 +69,7 @@ def test_validation_in_a_training_row_does_not_make_it_evaluation() -> None:
     both, alone = resolve(f"step:5{COMMON} - val-core/gsm8k/acc/mean@1:0.5", "step:5 - val-core/gsm8k/acc/mean@1:0.5")
     assert (both.stream, alone.stream) == (Stream.TRAIN, Stream.EVAL)
     assert both.values["reward_mean"] == 0.5
+    assert both.scores == alone.scores == {"eval_score[gsm8k/acc/mean@1]": 0.5}
 
 
 def test_a_row_without_update_while_the_critic_warms_up() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ from grpo_watch.engine.records import (
 )
 from grpo_watch.pipeline.assembler import Assembler
 from grpo_watch.pipeline.secondary_channels import BUFFERED_ROWS
-from tests.support.records import a_batch, a_checkpoint
+from tests.support.records import a_batch, a_checkpoint, a_group
 
 JSONL, TFEVENTS, CONSOLE, STATE = (
     ChannelKind.JSONL,
@@ -68,8 +69,9 @@ def fed(items: Iterable[Item], assembler: Assembler | None = None) -> list[Recor
 
 
 def rows(records: Iterable[Record]) -> list[tuple[int, int, dict[str, float | None]]]:
-    """Attempt, step and values of the primary rows."""
-    found = [each for each in records if isinstance(each, MetricRow) and not each.supplement]
+    """Attempt, step and values of the primary rows of training."""
+    found = [each for each in records if isinstance(each, MetricRow) and each.stream is Stream.TRAIN]
+    found = [each for each in found if not each.supplement]
     return [(each.attempt, each.step, dict(each.values)) for each in found]
 
 
@@ -379,7 +381,6 @@ def test_evaluation_rows_are_no_attempt_and_carry_their_stream() -> None:
     assert [(each.stream, each.step, each.attempt) for each in got] == [
         (Stream.TRAIN, 1, 1),
         (Stream.TRAIN, 2, 1),
-        (Stream.TRAIN, 2, 1),  # the score of the evaluation, added to its step
         (Stream.EVAL, 2, 1),
         (Stream.TRAIN, 3, 1),
     ]
@@ -387,8 +388,49 @@ def test_evaluation_rows_are_no_attempt_and_carry_their_stream() -> None:
 
 def test_evaluation_metrics_do_not_hide_what_the_primarys_training_rows_lack() -> None:
     evaluation = jsonl(1, values={"eval_entropy": 0.5, "eval_reward": 0.5}, stream=Stream.EVAL)
-    got = added(fed([*BOTH, jsonl(1), evaluation, jsonl(2), console(2)]))
-    assert got == [(1, {"eval_score[reward]": 0.5}), (2, {"entropy": 2.0})]
+    got = fed([*BOTH, jsonl(1), evaluation, jsonl(2), console(2)])
+    assert (added(got), evaluations(got)) == ([(2, {"entropy": 2.0})], [(1, {"eval_score[reward]": 0.5})])
+
+
+def evaluations(records: Iterable[Record]) -> list[tuple[int, dict[str, float | None]]]:
+    """Step and scores of the evaluations."""
+    found = [each for each in records if isinstance(each, MetricRow) and each.stream is Stream.EVAL]
+    return [(each.step, dict(each.values)) for each in found]
+
+
+def scored(make: Callable[..., RawRow], step: int) -> RawRow:
+    """An evaluation's row, as a Trainer logs it."""
+    return make(step, values={"eval_reward": step / 10}, stream=Stream.EVAL)
+
+
+def test_evaluations_that_another_channel_alone_has_are_kept() -> None:
+    """The JSON lines of a callback that leaves evaluations out, beside the console."""
+    items = [jsonl(1), console(1), jsonl(2), console(2), scored(console, 2), jsonl(3), console(3), scored(console, 4)]
+    got = fed([*BOTH, *items, jsonl(4), jsonl(5)])
+    assert evaluations(got) == [(2, {"eval_score[reward]": 0.2}), (4, {"eval_score[reward]": 0.4})]
+    assert steps(got) == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
+
+
+def test_an_evaluation_that_two_channels_have_counts_once() -> None:
+    """Whichever is first; a state file that comes at the end repeats all of them."""
+    items = [jsonl(2), scored(console, 2), scored(jsonl, 2), jsonl(4), scored(jsonl, 4), scored(console, 4)]
+    state = [RawRow("state", STATE, step, {"eval_reward": step / 10}, Stream.EVAL) for step in (2, 4)]
+    got = fed([*BOTH, ChannelOpened("state", STATE), *items, jsonl(6), *state])
+    assert evaluations(got) == [(2, {"eval_score[reward]": 0.2}), (4, {"eval_score[reward]": 0.4})]
+
+
+def test_a_run_that_starts_over_evaluates_the_same_steps_again() -> None:
+    trained = [jsonl(step, segment=segment) for segment in (0, 1) for step in (1, 2, 3)]
+    trained[2:2] = [scored(jsonl, 2)]
+    trained[6:6] = [scored(jsonl, 2)._replace(segment=1)]
+    assert evaluations(fed([*BOTH, *trained])) == [(2, {"eval_score[reward]": 0.2})] * 2
+
+
+def test_no_evaluation_of_a_channel_makes_it_primary() -> None:
+    assembler = Assembler("run")
+    fed([*BOTH, jsonl(1, seen=1.0), scored(console, 2)], assembler)
+    assert assembler.election(1e9) is None
+    assert assembler.election(1e9, ended=True) is None
 
 
 def test_the_total_is_reported_when_it_changes() -> None:
@@ -415,8 +457,14 @@ def test_completions_and_checkpoints_add_their_gauge() -> None:
     assert added(fed([first, second])) == [(40, {"parameters_changed_ratio": 0.5})]
 
 
-def test_an_evaluation_batch_adds_nothing() -> None:
-    assert added(fed([a_batch(2, (0, 0), stream=Stream.EVAL)])) == []
+def test_the_dump_of_a_validation_is_an_evaluation() -> None:
+    """verl's: one row per answer with its score, and with what else the reward function returned."""
+    groups = [a_group((0, 1), rewards={"score": (1.0, 0.0), "acc": (1.0, None), "turns": (2.0, 2.0)}) for _ in range(2)]
+    dump = replace(a_batch(2, (0, 0)), groups=tuple(groups), stream=Stream.EVAL)
+    got = fed([*BOTH, dump])
+    assert (got[0], added(got)) == (dump, [])
+    assert evaluations(got) == [(2, {"eval_score[acc]": 1.0, "eval_score[score]": 0.5})]
+    assert evaluations(fed([*BOTH, a_batch(2, (0, 0), stream=Stream.EVAL)])) == []
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,12 @@ def row(step: int, attempt: int = 1, *, supplement: bool = False, **values: floa
     return MetricRow("run", Stream.TRAIN, attempt, step, values, supplement=supplement)
 
 
+def evaluation(step: int, **scores: float) -> MetricRow:
+    """The scores of an evaluation of the run ``run``; names have ``__`` for ``/``."""
+    values = {f"eval_score[{name.replace('__', '/')}]": score for name, score in scores.items()}
+    return MetricRow("run", Stream.EVAL, 1, step, values)
+
+
 def a_group(pattern: tuple[int, ...], digest: str = "", **changes: Any) -> GroupSummary:
     """A group of long texts that are equal where the pattern says so."""
     lengths = (40,) * len(pattern)

@@ -99,7 +99,7 @@ def _besides(rng: random.Random, attempt: int, step: int, number: int) -> Iterat
             RUN, Stream.TRAIN, attempt, step, {"entropy": 0.4, "reward_zero_std_ratio": 0.5}, supplement=True
         )
     elif draw < 0.06:
-        yield MetricRow(RUN, Stream.EVAL, attempt, step, {"reward_mean": 0.1})
+        yield MetricRow(RUN, Stream.EVAL, attempt, step, {"eval_score[reward]": 0.1})
     elif draw < 0.07:
         yield Tick(float(number))
     elif draw < 0.08:

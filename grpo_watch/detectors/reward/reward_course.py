@@ -10,7 +10,7 @@ from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView,
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.metric_trend import LAST, ROWS, LongMean, NoisyTrend, RewardTrend
-from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Tick, Verdict
+from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Stream, Tick, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
 from grpo_watch.engine.trend import HALF, TrendSign, named, shown
 from grpo_watch.engine.window import plain_sum
@@ -116,9 +116,9 @@ def _apart(best: float, now: float) -> str:
     return f"{best:.{digits}g} to {now:.{digits}g}"
 
 
-TOTAL = frozenset({"reward", "rewards", "reward/mean"})
+TOTAL = frozenset({"reward", "rewards", "reward/mean", "reward_mean", "mean_reward"})
 """Scores on the scale of the training reward, of which a rise can be expected."""
-REWARDS = frozenset({"reward", "rewards", "score"})
+REWARDS = TOTAL | {"score"}
 MEANWHILE = 0.25
 """Share of the run's whole gain that must lie between the evaluations: of a steady gain that is half by the eighth, of
 one that was nearly over by the first evaluation a few percent, and held-out scores can't show it."""
@@ -187,6 +187,7 @@ class RewardEvalDivergence(Detector):
     explained_by = ("reward-components-diverge",)
     likely_causes = (GAMED, MEMORISED, OTHER_SETTINGS)
 
+    stream = Stream.EVAL
     needs = (("eval_score", "reward_mean"),)
     evaluations: int = param(8, "evaluations from which it judges; half of them are the first and the newest", 4)
     errors: float = param(4.0, "standard errors by which the held-out score must have fallen", 1)
@@ -198,8 +199,8 @@ class RewardEvalDivergence(Detector):
         self.scores: dict[str, Evaluations] = {}
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge a row that carries the score of an evaluation."""
-        labels = {name: split_label(name)[1] or "" for name in record.values if name.startswith("eval_score")}
+        """Judge the scores of one evaluation."""
+        labels = {name: split_label(name)[1] or "" for name in record.values}
         found = {label: value for name, label in labels.items() if (value := number(record, name)) is not None}
         for name, value in found.items():
             scores = self.scores.setdefault(name, Evaluations(self.evaluations // 2))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 
-from grpo_watch.detectors.shared.generations import completions_per_row, with_evaluation
+from grpo_watch.detectors.shared.generations import completions_per_row
 from grpo_watch.detectors.shared.listed import listed
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
@@ -189,7 +189,7 @@ class RewardErrors(Detector):
         scored = "reward_mean" in record.values and run.seen("reward_failures")
         if failed is None and not scored:
             return SILENT
-        if with_evaluation(record):
+        if run.evaluated == record.step:
             return no_data(NotApplicable("the lines before an evaluation's row may be the evaluation's"))
         self.failed.push(failed or 0.0)
         completions = completions_per_row(run)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import median
 
-from grpo_watch.detectors.shared.generations import completions_per_row, with_evaluation
+from grpo_watch.detectors.shared.generations import completions_per_row
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading
@@ -50,7 +50,7 @@ class ToolFailures(Detector):
         failed = number(record, "tool_failure_ratio")
         failed = _counted(record, run) if failed is None else failed
         if failed is None:
-            return no_data(UNKNOWN) if "tool_errors" in record.values and not with_evaluation(record) else SILENT
+            return no_data(UNKNOWN) if "tool_errors" in record.values and run.evaluated != record.step else SILENT
         self.counts = self.counts or failed > 1.0
         if self.counts:
             return no_data(NotApplicable("failures are logged as numbers, not as shares"))
@@ -75,7 +75,7 @@ class ToolFailures(Detector):
 
 def _counted(row: MetricRow, run: RunView) -> float | None:
     """The share of calls that a console says failed; once some did, a row with a reward and without any has 0."""
-    if "reward_mean" not in row.values or not run.seen("tool_errors") or with_evaluation(row):
+    if "reward_mean" not in row.values or not run.seen("tool_errors") or run.evaluated == row.step:
         return None
     turns, completions = number(row, "turns_mean"), completions_per_row(run)
     rounds, at_once = None if turns is None else (turns - 2.0) / 2.0, run.number("parallel_tool_calls") or 1.0

@@ -30,11 +30,6 @@ def completions_per_row(run: RunView) -> float | None:
     return completions * (run.number("logging_steps") or 1.0) or None
 
 
-def with_evaluation(row: MetricRow) -> bool:
-    """Whether an evaluation was logged with this row: lines of a console before it may be the evaluation's."""
-    return any(name.startswith("eval_score") for name in row.values)
-
-
 def update_is_zero(row: MetricRow) -> bool:
     """Whether the KL between new and old policy and, where it is logged, the share of clipped tokens are exactly 0.
 
