@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from grpo_watch.advisories import judge as by_advisories
 from grpo_watch.engine.records import Setting, Severity
@@ -194,11 +196,49 @@ def known_bug(settings: LaunchSettings) -> Iterator[LaunchProblem]:
         yield info(message, f"pip show {packages}, then grpo-watch advisories ID")
 
 
+class ReplaySwitch(NamedTuple):
+    """A framework's own settings: the model, what shows that Megatron trains it, and what replays its routing."""
+
+    model: str
+    megatron: str
+    switches: tuple[str, ...]
+
+
+MIXTURE = re.compile(r"\db-a\d[\d.]{0,4}b|moe|mixtral|gpt-oss|deepseek-(?:v[23]|r1)(?!-distill)")
+"""Mixtures of experts by their names: Qwen3-30B-A3B, Moonlight-16B-A3B, Qwen1.5-MoE."""
+REPLAYS: Mapping[str, ReplaySwitch] = MappingProxyType(
+    {
+        "verl": ReplaySwitch(
+            "actor_rollout_ref.model.path",
+            "actor_rollout_ref.actor.strategy",
+            ("actor_rollout_ref.actor.router_replay.mode",),
+        ),
+        "ms-swift": ReplaySwitch("model", "expert_model_parallel_size", ("router_replay_mode",)),
+        "nemo-rl": ReplaySwitch("policy.model_name", "policy.megatron_cfg.enabled", ("policy.router_replay.enabled",)),
+        "slime": ReplaySwitch("hf_checkpoint", "hf_checkpoint", ("use_routing_replay", "use_rollout_routing_replay")),
+    }
+)
+NOT_MEGATRON = frozenset({"", "no", "false", "fsdp", "fsdp2"})
+SWITCHED_OFF = frozenset({"", "no", "false", "none", "disabled"})
+
+
+def routing_not_replayed(settings: LaunchSettings) -> Iterator[LaunchProblem]:
+    """A mixture of experts is trained where its routing could be replayed, and is not."""
+    known = REPLAYS.get(settings.framework or "")
+    if known is None or settings.word(known.megatron) in NOT_MEGATRON or not MIXTURE.search(settings.word(known.model)):
+        return
+    if all(settings.word(name) in SWITCHED_OFF for name in known.switches):
+        message = "a mixture of experts without routing replay: trainer and engine choose other experts for some tokens"
+        hint = f"watch train-rollout-mismatch; {known.switches[-1]} makes the trainer take the engine's choice"
+        yield info(message, hint, settings.where(*known.switches, known.model))
+
+
 CHECKS = (
     gradients_lost_with_offload,
     kl_without_effect,
     known_bug,
     learning_rate_below_resolution,
+    routing_not_replayed,
     sampling_greedy,
     seed_per_request,
     warmup_longer_than_run,
