@@ -171,8 +171,10 @@ class Launch:
     makes; ``version_origin`` says so. ``deepspeed`` is a DeepSpeed configuration with dotted names
     (``zero_optimization.stage``; ``"auto"`` is the trainer's value). ``dataset_size``:
     rows before any split ratio among the settings is applied. ``packages`` are versions of
-    other packages (``deepspeed``). ``peft`` is None where the input leaves it open. ``unresolved`` has a line for all
-    that could not be read and why; ``text`` says in a few words what was read.
+    other packages (``deepspeed``). ``complete`` is False where settings may be given in what could not be read
+    (a ``**`` in Python, a program that is not here), so that nothing is known to have its default. ``peft`` is None
+    where the input leaves it open. ``unresolved`` has a line for all that could not be read and why; ``text`` says in
+    a few words what was read.
     """
 
     framework: str | None = None
@@ -183,6 +185,7 @@ class Launch:
     dataset_size: Setting | None = None
     deepspeed: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
     packages: Mapping[str, Setting] = field(default_factory=lambda: NO_SETTINGS)
+    complete: bool = True
     peft: bool | None = None
     unresolved: tuple[str, ...] = ()
     text: str = ""

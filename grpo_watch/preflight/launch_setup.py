@@ -30,9 +30,12 @@ def setup_of(launch: Launch) -> Setup:
     asked = LaunchSettings(launch)
     facts = asked.facts
     defaults = {asked.own_name(name): facts.default(asked.version, name) for name in facts.defaults}
-    own: dict[str, Setting] = {name: Setting(value, DEFAULT) for name, value in defaults.items() if value is not None}
+    known_defaults = defaults if launch.complete else {}
+    own = {name: Setting(value, DEFAULT) for name, value in known_defaults.items() if value is not None}
     own |= launch.settings
     values = dict(_leaves(own))
+    makers = {name: values[theirs] for name, theirs in facts.names.items() if facts.on_trainer and theirs in values}
+    values = {**makers, **values}
     text = launch.text or "launch"
     if facts.on_trainer:
         known = dict(trainer_arguments(values, text).settings)
@@ -48,7 +51,7 @@ def setup_of(launch: Launch) -> Setup:
     if launch.world_size is not None:
         found["world_size"] = launch.world_size
     found |= _deepspeed(asked)
-    return Setup(launch.framework, {**found, **_versions(launch, facts.package)}, complete=True)
+    return Setup(launch.framework, {**found, **_versions(launch, facts.package)}, launch.complete)
 
 
 def _deepspeed(asked: LaunchSettings) -> dict[str, Setting]:

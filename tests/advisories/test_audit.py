@@ -199,3 +199,45 @@ def test_a_run_without_a_recorded_launch_takes_the_versions_of_the_options(
 def test_nothing_to_audit_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["audit"]) == 2
     assert "pass a PATH" in capsys.readouterr().err
+
+
+def written(folder: Path, text: str, name: str = "train.py") -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+TEMPERED = "from trl import GRPOConfig, GRPOTrainer\nconfig = GRPOConfig(output_dir='o', num_generations=8{more})\n"
+
+
+@pytest.mark.parametrize("more", ["**settings", "**load('grpo.yaml')"])
+def test_what_a_script_spreads_may_be_any_setting(
+    more: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A temperature of 1.0 may be in it: the default of 0.9 is no fact then, and the advisory is open."""
+    alone = audited(capsys, f"{written(tmp_path, TEMPERED.format(more=''))} --framework-version 0.15.2")
+    assert (alone[0], names(alone[1])) == (1, ["GW-2025-0004"])
+    code, audit = audited(capsys, f"{written(tmp_path, TEMPERED.format(more=f', {more}'))} --framework-version 0.15.2")
+    assert (code, names(audit)) == (0, [])
+    assert {"id": "GW-2025-0004", "package": "trl", "settle": "the value of temperature"} in audit["open"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("train.sh", "python train_grpo.py --num_generations 8 --per_device_train_batch_size 4\n"),
+        ("trainer.py", "from trl import GRPOTrainer\n"),
+    ],
+)
+def test_a_program_that_is_not_here_may_set_anything(
+    file: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, audit = audited(capsys, f"{written(tmp_path, text, file)} --framework-version 0.15.2")
+    assert (code, names(audit)) == (0, [])
+
+
+def test_axolotls_section_of_trl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "base_model: m\nrl: grpo\nmicro_batch_size: 4\ntrl: {{num_generations: 8, temperature: {0}}}\n"
+    for temperature, expected in ((1.0, []), (0.7, ["GW-2025-0004"])):
+        file = written(tmp_path, text.format(temperature), "axolotl.yaml")
+        _, audit = audited(capsys, f"{file} --framework axolotl --framework-version 0.15.2")
+        assert names(audit) == expected

@@ -119,6 +119,7 @@ class LaunchDraft:
     deepspeed: dict[str, Setting] = field(default_factory=dict)
     world_size: Setting | None = None
     peft: bool | None = None
+    complete: bool = True
     folders: list[Path] = field(default_factory=list)
     unresolved: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
@@ -155,6 +156,12 @@ class LaunchDraft:
         line = masked(" ".join(text.split()))
         if line not in self.unresolved:
             self.unresolved.append(line)
+
+    def open_ended(self, text: str = "") -> None:
+        """Further settings may be given that can't be read; note why."""
+        self.complete = False
+        if text:
+            self.note(text)
 
     def saw(self, text: str) -> None:
         """Name an input that was read."""

@@ -34,7 +34,7 @@ SIZE, STEPS, EACH = "generation_batch_size", "steps_per_generation", "per_device
 """Generation settings that a run records both, though only one of the first two may be given."""
 
 
-FOUND = ("framework", "version", "version_origin", "settings", "deepspeed", "packages")
+FOUND = ("framework", "version", "version_origin", "settings", "deepspeed", "packages", "complete")
 """What a launch takes of its draft as it is."""
 
 

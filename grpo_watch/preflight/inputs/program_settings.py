@@ -321,7 +321,7 @@ def _guess(program: Program, flags: Sequence[Flag], draft: LaunchDraft, *, found
     fitting = [kind for kind, facts in launch_facts().items() if not facts.program.revealing.isdisjoint(names)]
     guess = fitting[-1] if fitting else None  # the last in rank has the rarer flags
     if not found:
-        draft.note(f"{program.name} is not here, so what it sets itself is not known")
+        draft.open_ended(f"{program.name} is not here, so what it sets itself is not known")
     if draft.framework is None and guess is not None:
         draft.framework = guess
         draft.note(f"taken for {guess} by its settings' names: say --framework if it is another")

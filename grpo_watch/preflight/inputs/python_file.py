@@ -227,7 +227,10 @@ def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> b
         _put_config(config, scope, name, draft)
     put_attributes(tree, config, scope, name, draft)
     _adapter(calls, scope, draft)
-    return config is not None and not any(_is(call, PARSERS) for call in calls)
+    parses = any(_is(call, PARSERS) for call in calls)
+    if config is None and not parses:
+        draft.open_ended()
+    return config is not None and not parses
 
 
 def _parse(text: str, name: str) -> ast.Module:
@@ -303,7 +306,8 @@ def _config(calls: list[ast.Call], name: str, draft: LaunchDraft) -> ast.Call | 
 def _put_config(call: ast.Call, scope: Scope, name: str, draft: LaunchDraft) -> None:
     for spread in (keyword.value for keyword in call.keywords if keyword.arg is None):
         if not keywords(ast.Call(ast.Name("dict"), [], [ast.keyword(None, spread)]), scope):
-            draft.note(f"{name}:{spread.lineno}:{spread.col_offset + 1}: ** spreads settings that are not written out")
+            place = f"{name}:{spread.lineno}:{spread.col_offset + 1}"
+            draft.open_ended(f"{place}: ** spreads settings that are not written out")
     for key, value in keywords(call, scope):
         origin = f"{name}:{value.lineno}:{value.col_offset + 1}"
         found = evaluate(value, scope)
