@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.cli.main import run_cli
-from grpo_watch.engine.records import RawRow, RunEvent
+from grpo_watch.engine.records import EventKind, RawRow, RunEvent
 from grpo_watch.sources.console.source import ConsoleSource, signs_of
 from grpo_watch.sources.rows.fields import bare_line, fields_of
 from grpo_watch.sources.rows.own_lines import OwnLines
@@ -448,6 +448,37 @@ def test_headings_and_samples_within_a_row_take_nothing_from_it(tmp_path: Path, 
     assert [(row.step, row.values["reward"], row.values["kl"], row.values["loss"]) for row in rows] == [
         (n, n / 10, 0.1, 0.2) for n in range(1, 10)
     ]
+
+
+@pytest.mark.parametrize("before", ["", "2026-01-02 10:00:00,123 - INFO - "])
+@pytest.mark.parametrize("between", ["accuracy: 0.5\n-----\nreward: 0.9\n", "an answer\nreward: 0.9\nmore\nkl: 9.0\n"])
+@pytest.mark.parametrize("title", ["=== Evaluation ===", "Sample 3:", "Answers"])
+def test_what_stands_between_rows_that_begin_with_their_step_is_of_none(
+    tmp_path: Path, title: str, between: str, before: str
+) -> None:
+    """Whatever the title above it is, and whatever text stands between it and the numbers."""
+    step = "Step {n}\nreward: 0.{n}\nkl: 0.1\nloss: 0.2\n"
+    text = "".join(step.format(n=n) + (f"{title}\n{between}" if n % 3 == 0 else "") for n in range(1, 10))
+    rows = rows_of(tmp_path / "train.log", "".join(f"{before}{line}\n" for line in text.splitlines()))
+    assert [(row.step, row.values) for row in rows] == [
+        (n, {"reward": n / 10, "kl": 0.1, "loss": 0.2}) for n in range(1, 10)
+    ]
+
+
+@pytest.mark.parametrize("bar", ["", "\r {n}0%|█   | {n}/9 [00:0{n}<00:09,  1.00s/it]\r          \r"])
+def test_answers_that_look_like_rows_give_way_to_a_trainer_s_own(tmp_path: Path, bar: str) -> None:
+    """Reward functions print what they score before the first row, and between the others."""
+    answers = "".join(f"Step {n}: total return = {n} (rate = 0.05)\n" for n in range(1, 5))
+    row = "{{'loss': 0.1, 'grad_norm': 1.0, 'reward': 0.{n}, 'kl': 0.01}}\n"
+    text = "".join(answers + (bar + row).format(n=n) for n in range(1, 10))
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    source = ConsoleSource("log", path, [tmp_path])
+    items = [*source.poll(None), *source.finish()]
+    rows = [item for item in items if isinstance(item, RawRow) and "loss" in item.values]
+    assert [(row.step, row.values["reward"]) for row in rows] == [(n, n / 10) for n in range(1, 10)]
+    again = [item for item in items if isinstance(item, RunEvent)]
+    assert [event.kind for event in again] == [EventKind.STARTED]
 
 
 def test_an_evaluation_without_numbers_ends_with_the_next_step(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.frameworks.guessing import guess
+from grpo_watch.frameworks.guessing import guess, names_updates
 from grpo_watch.frameworks.line_reader import FrameworkLines, FrameworkRows, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.setting_names import canonical_settings, framework_of_settings
@@ -69,7 +69,7 @@ class ConsoleParser(ConsoleRows):
         self._lines, self._config = FrameworkLines(state), PrintedConfig()
         self._arguments = PrintedArguments()
         self._names = {column: name for name, column in columns.items()}
-        self._own = OwnRows(state, self._names)
+        self._own, self._gave_way = OwnRows(state, self._names), state.get("gave way") is True
         self._fragment = b""
         self._errors, self._strange = Tracebacks(state), ""
         self._drawn, self._bar_of = b"", training_bar(b"")
@@ -83,6 +83,7 @@ class ConsoleParser(ConsoleRows):
             **self._own.state(),
             **(self._tables.state() if self._tables is not None else {}),
             **({"page": True} if self._envelope.page else {}),
+            **({"gave way": True} if self._gave_way else {}),
         }
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
@@ -191,7 +192,7 @@ class ConsoleParser(ConsoleRows):
         printed = self.steps.rows + len(self._held)
         if (table is not None and not table.any_loop) or (printed > 1 and not self._own.sure):
             return False
-        return not self._errors.inside
+        return not (self._errors.inside or self._gave_way)
 
     def _of_own_loop(self, data: bytes) -> bool:
         return self._may_be_own and self._own.wants(data) and self._own_rows(data, self._own.line)
@@ -320,6 +321,9 @@ class ConsoleParser(ConsoleRows):
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
             self._event(EventKind.FINISHED, step=step)
             return
+        if self._own.scores_alone and names_updates(values):  # what looked like rows was text of the job's answers
+            self._own, self._gave_way = OwnRows({}, self._names), True
+            self._another()
         held = self._pending(values, row_numbers.stream_of(row, values), place.max_steps, place.resolution)
         if place.step is not None:
             self._named(place.step, held)

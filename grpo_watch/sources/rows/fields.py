@@ -111,7 +111,11 @@ class PrintedField(NamedTuple):
 
 def fields_of(line: str) -> list[PrintedField]:
     """The numbers by name that make up a line; none for a line that is mostly something else."""
-    _, text = bare_line(line)
+    return fields_in(bare_line(line)[1])
+
+
+def fields_in(text: str) -> list[PrintedField]:
+    """The same of a text without what a logger put before it."""
     found, rest = _heads(text)
     covered, whole = len(text) - len(rest), max(1, len(text.replace(" ", "")))
     group, bare, cells = "", "", False

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess
+from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess, names_updates
 from grpo_watch.frameworks.line_reader import MetricLine
-from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fields_of
+from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fields_in, fields_of
 
 LONGEST = 2_000
 """Characters of a line that may be a row; own loops print some ten fields."""
@@ -36,16 +36,21 @@ EVALUATION = re.compile(
 )
 """What the title above the numbers of an evaluation or of single completions says."""
 TITLE = re.compile(
-    rb"(?!\s)\W{0,40}(?:(?:eval(?:uation)?|validation|held.?out)"
-    rb"(?: (?:results?|metrics|scores?|summary|set|\d{1,6})){0,2}"
-    rb"|(?P<sample>(?:sample|completion|example) \d{1,6}))\W{0,40}",
+    r"\W{0,40}(?:(?:eval(?:uation)?|validation|held.?out)(?: (?:results?|metrics|scores?|summary|set|\d{1,6})){0,2}"
+    r"|(?:sample|completion|example) \d{1,6})\W{0,40}",
     re.IGNORECASE,
 )
-"""A title by itself, ``=== EVALUATION RESULTS ===`` or ``Sample 3:``: the fields right below it belong to no row of
-training. One that is indented, or names no single sample, may be the heading of a part of the row."""
+"""A title by itself, ``=== EVALUATION RESULTS ===`` or ``Sample 3:``: the fields below it belong to no row of training,
+but where they show that the title is the heading of a part of the row."""
+TITLED = re.compile(rb"eval|validation|held.?out|sample|completion|example", re.IGNORECASE)
 EXAMPLE = re.compile(rb"\b(?:examples?|usage|format)\b", re.IGNORECASE)
 """What a line that ends with a colon says above a row that is quoted."""
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
+KEPT = (
+    *("sure", "_near", "_coarse", "_leads", "_example", "_quoted", "_below", "_begin", "_end", "_last"),
+    *("_rows", "_offset", "_before", "_carried", "_above", "_template", "_noisy"),
+)
+"""What is remembered across a restart as it is."""
 
 
 @dataclass(slots=True)
@@ -153,55 +158,52 @@ class OwnLines:
         self._noisy: list[str] = []
         self._rows = self._offset = 0
         self._near = self._coarse = self._leads = self.sure = self.counted = False
-        self._evaluation = self._example = self._quoted = self._sampled = False
-        self._titled: list[str] | None = None
+        self._example = self._quoted = False
+        self._below: list[str] | None = None
+        """The fields below a title of something else so far; None: there is none."""
         self._begin: str | None = None
         self._carried: int | None = None
         self._above: list[int | None] = []
         self._before: tuple[int, int] | None = None
         self._decimals = KeyDecimals()
-        if state:
+        if state.startswith("{"):
             self._restore(json.loads(state))
 
     def state(self) -> str:
         """All that later lines need, as text; empty while nothing that looks like a row was seen."""
-        held = [(row.step, row.values, row.max_steps, row.resolution) for row in self._held]
-        block = self._block
-        if not (held or self.sure or block.values):
+        if not (self._held or self.sure or self._block.values):
             return ""
-        parts = (block.values, block.texts, block.step, block.total, block.epoch, block.led, block.single)
-        flags = (self.sure, self._near, self._coarse, self._leads)
-        around = (self._evaluation, self._example, self._quoted, self._titled, self._sampled, self._begin)
-        places = (self._rows, self._offset, self._before, self._carried, self._above)
+        held = [(row.step, row.values, row.max_steps, row.resolution) for row in self._held]
         decimals = (self._decimals.most, self._decimals.in_full)
-        return json.dumps(
-            [(*flags, *around), places, self._end, self._last, held, parts, self._template, self._noisy, decimals]
-        )
+        kept = {name: getattr(self, name) for name in KEPT}
+        return json.dumps({**kept, "held": held, "block": astuple(self._block), "decimals": decimals})
 
-    def _restore(self, state: list[Any]) -> None:
-        flags, places, self._end, self._last, held, block, self._template, self._noisy, decimals = state
-        self.sure, self._near, self._coarse, self._leads = flags[:4]
-        self._evaluation, self._example, self._quoted, self._titled, self._sampled, self._begin = flags[4:]
-        self._rows, self._offset, before, self._carried, self._above = places
-        self._before = tuple(before) if before is not None else None
-        self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in held]
-        self._block = _Block(*block)
-        self._decimals = KeyDecimals(decimals[0], in_full=decimals[1])
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        for name in KEPT:
+            setattr(self, name, state[name])
+        self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in state["held"]]
+        self._block = _Block(*state["block"])
+        self._decimals = KeyDecimals(state["decimals"][0], in_full=state["decimals"][1])
+
+    @property
+    def scores_alone(self) -> bool:
+        """Whether its rows show nothing of an update: what a job prints of a game or an answer may look so."""
+        return self.sure and not names_updates(self._template)
 
     def feed(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that this line completes."""
         if not self.wants(data):
             self.passed(data)
             return ()
-        line = data.decode("utf-8", "replace")
-        fields = fields_of(line)
+        rank, text = bare_line(data.decode("utf-8", "replace"))
+        fields = fields_in(text)
         if self._names:
             fields = [one._replace(name=self._names.get(one.name, one.name)) for one in fields]
-        if not fields or bare_line(line)[0] or TITLE.fullmatch(data):
+        if not fields or rank or TITLE.fullmatch(text):
             self.passed(data)
             return ()
         alone = _Block.of_line(fields)
-        if self._of_evaluation(line, fields, row=alone.whole):
+        if self._aside(text, fields, row=alone.whole):
             return ()
         self._quoted, self._example = self._quoted or self._example, False
         rows = self._alone(alone, fields) if alone.whole else self._collect(fields)
@@ -210,42 +212,33 @@ class OwnLines:
 
     def passed(self, data: bytes) -> None:
         """A line of something else: the next one is not near the fields before it."""
-        self._near = self._evaluation = False
-        self._titled = None if self._titled else self._titled
-        if len(data) <= LONGEST and (title := TITLE.fullmatch(data)) is not None:
-            self._sampled = title["sample"] is not None
-            self._titled = [] if self._may_be_titled() else None
-        self._example = data.endswith(b":") and len(data) <= LONGEST and EXAMPLE.search(data) is not None
+        self._near = False
+        short = len(data) <= LONGEST
+        if short and TITLED.search(data) is not None and TITLE.fullmatch(bare_line(data.decode("utf-8", "replace"))[1]):
+            block = self._block
+            self._below = [] if (block.led if block.values else block.step is None) else None
+        self._example = short and data.endswith(b":") and EXAMPLE.search(data) is not None
 
-    def _of_evaluation(self, line: str, fields: Sequence[PrintedField], *, row: bool) -> bool:
-        """Whether fields stand below the title of an evaluation."""
+    def _aside(self, text: str, fields: Sequence[PrintedField], *, row: bool) -> bool:
+        """Whether fields stand below the title of an evaluation, or between the rows of a log that has a step first."""
         counts = [one for one in fields if one.is_step or one.counts]
-        if len(counts) == len(fields):
-            self._evaluation = EVALUATION.search(bare_line(line)[1]) is not None
-        elif counts or row:
-            self._evaluation = False
-        if row or self._titled is None or self._belongs(fields, self._titled, counts=bool(counts)):
-            self._titled = None
+        if not row and len(counts) == len(fields) and EVALUATION.search(text) is not None:
+            self._below = []
+        elif row or self._below is None or self._belongs(fields, self._below, counts=bool(counts)):
+            self._below = None
         elif not counts:
-            self._titled = [*self._titled, *(one.name for one in fields)][-MOST_HELD:]
-        return self._evaluation or self._titled is not None
+            self._below = [*self._below, *(one.name for one in fields)][-MOST_HELD:]
+        between = self._begin == "" and not (row or counts or self._block.values) and self._block.step is None
+        return between or self._below is not None
 
-    def _may_be_titled(self) -> bool:
-        """Whether a title here can stand above something else than the rest, or the whole, of a row."""
-        block = self._block
-        if not block.values:  # a sample: where each row begins with its step
-            return block.step is None and (not self._sampled or self._begin == "")
-        return block.led and not self._noisy if self._sampled else not self._end
-
-    def _belongs(self, fields: Sequence[PrintedField], titled: Sequence[str], *, counts: bool) -> bool:
-        """Whether fields below a title, and below the fields ``titled`` under it, belong to training all the same."""
-        if counts:  # an evaluation's own counter may stand first
-            return bool(titled) or self._sampled or self._begin == ""
+    def _belongs(self, fields: Sequence[PrintedField], below: Sequence[str], *, counts: bool) -> bool:
+        """Whether fields below a title, and below other fields under it, belong to a row of training all the same."""
+        if counts:  # before the first row, an evaluation's own counter may stand first
+            return bool(below) or self._begin is not None
         block, names = self._block, [one.name for one in fields]
-        begin = self._begin if block.led or not block.values else next(iter(block.values))
-        lacking = any(guess(name) in OF_UPDATES and name not in block.values for name in names)
-        unlike = self._sampled and not titled and not block.repeats(fields)
-        return names[0] == begin or not set(names).isdisjoint(titled) or (bool(block.values) and (lacking or unlike))
+        open_row = bool(block.values) and not block.single
+        lacking = open_row and any(guess(name) in OF_UPDATES and name not in block.values for name in names)
+        return lacking or names[0] == self._begin or not set(names).isdisjoint(below)
 
     def wants(self, data: bytes) -> bool:
         """Whether a line may hold fields of a row."""

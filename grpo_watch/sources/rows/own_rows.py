@@ -214,6 +214,11 @@ class OwnRows:
         return self._lines.sure or self._columns.open or self._bars.sure
 
     @property
+    def scores_alone(self) -> bool:
+        """Whether the rows show nothing of an update."""
+        return self._lines.scores_alone
+
+    @property
     def counted(self) -> bool:
         """Whether rows were counted, for want of a step in their lines."""
         return self._lines.counted
