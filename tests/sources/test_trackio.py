@@ -16,7 +16,7 @@ from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunCon
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
 from grpo_watch.sources.files.reading import BUDGET
-from grpo_watch.sources.trackers import database, trackio
+from grpo_watch.sources.trackers import trackio
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from tests.support.channel import Opens, restarted, rows, whole
 
@@ -262,10 +262,7 @@ def test_many_traces_are_read_step_by_step(path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_trace_that_is_too_long_hides_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One above the bound is not read; one of twice as many bytes makes SQLite refuse the whole query."""
-    for query in ("TRACES", "TRACE"):
-        monkeypatch.setattr(trackio, query, getattr(trackio, query).replace(str(trackio.LONGEST_TEXT), "1000"))
-    monkeypatch.setattr(database, "LONGEST_TEXT", 1000)
+    monkeypatch.setattr(trackio, "TRACES", trackio.TRACES.replace(str(trackio.LONGEST_TEXT), "1000"))
     job = Writer(path)
     for step, length in ((1, 1), (2, 1_200), (3, 3_000), (4, 1)):
         job.trace(step, (1, "a", 0.0), (1, "b", 1.0), (1, "x" * length, 1.0))

@@ -22,7 +22,7 @@ from grpo_watch.sources.files.reading import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH
 from grpo_watch.sources.settings.config_files import logged_config
-from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, NoTableError, Row, query, row_size
+from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, NoTableError, query, row_size
 from grpo_watch.sources.trackers.tfevents import AT_END, END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun, iso_seconds
 
@@ -35,16 +35,12 @@ CONFIG = (
     f"SELECT CASE WHEN length(config) <= {LONGEST_TEXT} THEN config END"  # noqa: S608  a constant
     " FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
 )
-TRACE = (
+TRACES = (
     f"SELECT rowid, step, CASE WHEN length(messages) <= {LONGEST_TEXT} THEN messages END,"  # noqa: S608  a constant
-    f" CASE WHEN length(metadata) <= {LONGEST_TEXT} THEN metadata END FROM traces WHERE rowid = ?"
+    f" CASE WHEN length(metadata) <= {LONGEST_TEXT} THEN metadata END FROM traces WHERE run_name = ? AND rowid >= ?"
+    " AND typeof(step) = 'integer' AND key = 'rollouts' ORDER BY rowid LIMIT ?"
 )
-WANTED = " WHERE run_name = ? AND rowid >= ? AND typeof(step) = 'integer' AND key = 'rollouts' ORDER BY rowid LIMIT ?"
-TRACES = TRACE.replace(" WHERE rowid = ?", WANTED)
 """What TRL's asynchronous trainer logs of its rollouts: up to 16 of a step (1.16)."""
-NUMBERS = f"SELECT rowid, step FROM traces{WANTED}"  # noqa: S608  a constant
-TOO_BIG = "too big"
-"""SQLite's error for a text that is not even loaded; it ends the whole query."""
 OF_TRACES = frozenset({"traces"})
 TOO_LONG = f"more than {LONGEST_TEXT >> 20} MiB"
 NOT_YET = -1
@@ -87,7 +83,7 @@ class TrackioSource(DatabaseSource):
         more = self._read_tables and not self.stats.problem
         while more:
             try:
-                traces = self._traces()
+                traces = query(self._path, self._roots, OF_TRACES, TRACES, self._run, self._traced, BATCH)
             except (NoTableError, FileNotFoundError):
                 return  # older databases have no such table
             except (SourceError, OSError) as error:
@@ -104,31 +100,6 @@ class TrackioSource(DatabaseSource):
                 if grouping is not None:
                     yield grouping.summary(self.name, members[0][1], Stream.TRAIN, self.segment, seen)
             more = cut and seen is None  # live, the rest comes at the next poll
-
-    def _traces(self) -> list[Row]:
-        """The next traces; one by one where SQLite refuses to load one of them, which has no texts then.
-
-        Raises:
-            SourceError: the database can't be read, or has no traces.
-            OSError: it is not there.
-        """
-        own, wanted = (self._path, self._roots, OF_TRACES), (self._run, self._traced, BATCH)
-        try:
-            return query(*own, TRACES, *wanted)
-        except SourceError as error:
-            if TOO_BIG not in str(error):
-                raise
-        traces: list[Row] = []
-        for number, step in query(*own, NUMBERS, *wanted):
-            try:
-                traces += query(*own, TRACE, number)
-            except SourceError as error:
-                if TOO_BIG not in str(error):
-                    raise
-                traces.append((number, step, None, None))
-            if row_size(chain.from_iterable(traces)) >= BUDGET:
-                break
-        return traces
 
     def _grouped(self, traces: Sequence[Sequence[Any]]) -> Grouping | None:
         """The groups of a step's traces, as far as they are there; a prompt ends where the model begins to write."""
