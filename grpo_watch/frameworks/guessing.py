@@ -133,8 +133,8 @@ def guess(key: str) -> str | None:
     if WORDS.others.intersection(_words(key)) or (COUNTED.intersection(words) and not MEANS.intersection(words)):
         return None
     essence = _essence(words)
-    named = _names().get(_words(key))
-    return named or _function(key) or _phrases().get(essence) or _maybe_counts().get(essence)
+    named = _names().get(_words(key)) or _function(key)
+    return named or _by_essence(maybe_counts=False).get(essence) or _by_essence(maybe_counts=True).get(essence)
 
 
 def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
@@ -166,7 +166,7 @@ def _instead_of_rewards(unknown: Sequence[str], keys: Sequence[str]) -> list[str
 @lru_cache(maxsize=1_024)
 def is_success(key: str) -> bool:
     """Whether the key is a share of right answers, which a row of an update may have in place of a reward."""
-    return _essence(_bare(_words(key))) in _successes()
+    return _essence(_bare(_words(key))) in {_essence(tuple(text.split())) for text in WORDS.successes}
 
 
 def fits(metric: str, value: float) -> bool:
@@ -179,7 +179,7 @@ def fits(metric: str, value: float) -> bool:
 def is_maybe_count(key: str) -> bool:
     """Whether the key of a share doesn't say so: ``zero_std_groups`` may count groups as well."""
     words = _bare(_words(key))
-    return words not in _known_keys() and _essence(words) in _maybe_counts()
+    return words not in _known_keys() and _essence(words) in _by_essence(maybe_counts=True)
 
 
 def names_training(keys: Iterable[str]) -> frozenset[str]:
@@ -228,26 +228,13 @@ def _function(key: str) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _successes() -> frozenset[frozenset[str]]:
-    return frozenset(_essence(tuple(text.split())) for text in WORDS.successes)
-
-
-@lru_cache(maxsize=1)
 def _names() -> Mapping[tuple[str, ...], str]:
     return {tuple(text.split()): metric for metric, texts in WORDS.names.items() for text in texts}
 
 
-@lru_cache(maxsize=1)
-def _phrases() -> Mapping[frozenset[str], str]:
-    return _by_essence(WORDS.phrases)
-
-
-@lru_cache(maxsize=1)
-def _maybe_counts() -> Mapping[frozenset[str], str]:
-    return _by_essence(WORDS.maybe_counts)
-
-
-def _by_essence(phrases: Mapping[str, tuple[str, ...]]) -> Mapping[frozenset[str], str]:
+@lru_cache(maxsize=2)
+def _by_essence(*, maybe_counts: bool) -> Mapping[frozenset[str], str]:
+    phrases = WORDS.maybe_counts if maybe_counts else WORDS.phrases
     return {_essence(tuple(text.split())): metric for metric, texts in phrases.items() for text in texts}
 
 

@@ -76,7 +76,9 @@ def _parse(text: str, start: int) -> FoundLiteral | None:
     """A dictionary as Python prints it, with strings, nan, inf, None, numpy's scalars and what is nested."""
     value, end = literal(text, start)
     if isinstance(value, dict):
-        return FoundLiteral(start, end, {_utf8(key): inner for key, inner in value.items()})
+        return FoundLiteral(
+            start, end, {k.encode("latin-1").decode("utf-8", "replace"): inner for k, inner in value.items()}
+        )
     return None if text.find("}", end) >= 0 else FoundLiteral(start, len(text), None)
 
 
@@ -137,7 +139,3 @@ def atom(word: str) -> object:
         return float(word) if "_" not in word else word
     except ValueError:
         return word
-
-
-def _utf8(text: str) -> str:
-    return text if text.isascii() else text.encode("latin-1").decode("utf-8", "replace")

@@ -122,7 +122,7 @@ class Resolver:
             return
         self._known.add(config)
         for channel in self._channels.values():
-            channel.forget_plans()
+            channel.plans.clear()  # tables and meanings are looked up again
 
     def resolve(self, raw: RawRow) -> Resolved:
         """The row in canonical names; ``values`` keeps NaN, infinities and None as they were logged."""
@@ -140,7 +140,7 @@ class _Channel:
 
     def __init__(self, known: _KnownSettings) -> None:
         self._known = known
-        self._plans: dict[tuple[str, ...], KeyPlan] = {}
+        self.plans: dict[tuple[str, ...], KeyPlan] = {}
         self._evidence = SpreadEvidence()
         self._rate = AppliedRate()
         self._meaning = Meaning.UNKNOWN
@@ -152,14 +152,10 @@ class _Channel:
         self._scores = FunctionNames(MAX_SCORES)
         self.recognised: Framework | None = None
 
-    def forget_plans(self) -> None:
-        """A configuration arrived: tables and meanings are looked up again."""
-        self._plans.clear()
-
     def plan(self, raw: RawRow) -> KeyPlan:
         """The plan for the row's key set."""
         keys = tuple(raw.values)
-        cached = self._plans.get(keys if raw.stream is None else (raw.stream.value, *keys))
+        cached = self.plans.get(keys if raw.stream is None else (raw.stream.value, *keys))
         return cached if cached is not None else self._new_plan(raw, keys)
 
     def resolve(self, raw: RawRow, plan: KeyPlan) -> Resolved:
@@ -237,8 +233,8 @@ class _Channel:
         if raw.stream in (None, Stream.TRAIN):
             table = self._refine(table, trains)
             self._facts_of_keys = self._facts_of_keys or table.facts_of_keys(trains)
-        if len(self._plans) >= MAX_PLANS:
-            self._plans.clear()
+        if len(self.plans) >= MAX_PLANS:
+            self.plans.clear()
         for key in keys if self._known.unused else ():
             self._known.unused.pop(key, None)
             metric = self._known.columns.get(key)
@@ -246,7 +242,7 @@ class _Channel:
         known = self._known
         plan = compile_plan(keys, raw.stream, table, known.switched_on(), known.columns, self._functions.admits)
         plan = replace(plan, scores=tuple(score for score in plan.scores if self._scores.admits(score[0])))
-        self._plans[keys if raw.stream is None else (raw.stream.value, *keys)] = plan
+        self.plans[keys if raw.stream is None else (raw.stream.value, *keys)] = plan
         self._settle()
         if plan.stream is Stream.TRAIN:
             self._known.note_keys({**{metric: key for key, metric in plan.guesses}, **plan.keys})
@@ -268,7 +264,7 @@ class _Channel:
         ):
             return table
         self.recognised = found
-        self._plans.clear()
+        self.plans.clear()
         return found
 
     def _fits(self, framework: Framework) -> bool:

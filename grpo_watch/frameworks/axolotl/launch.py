@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from grpo_watch.frameworks.launch_batch import LaunchBatch
 from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
@@ -54,15 +55,14 @@ def _not_whole(batch: LaunchBatch, size: int) -> str:
     return f"{text}{whole // each}` (so micro_batch_size * GA = {whole} is a multiple of {group})."
 
 
-def _refusals(batch: LaunchBatch) -> Iterator[Refusal]:
-    yield from _own(batch)
-    yield from RULES.refusals(batch)
-
-
 def _training_rows(settings: LaunchSettings, rows: int) -> int:
     """``val_set_size`` is a share or a number."""
     share = settings.number("val_set_size") or 0
     return rows - (int(share) if share >= 1 else math.ceil(rows * share))
 
 
-LAUNCHES = {"axolotl": replace(RULES, refusals=_refusals, training_rows=_training_rows)}
+LAUNCHES = {
+    "axolotl": replace(
+        RULES, refusals=lambda batch: chain(_own(batch), RULES.refusals(batch)), training_rows=_training_rows
+    )
+}

@@ -24,15 +24,10 @@ def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
         yield DumpRow(row["input"], row["output"], rewards, found[1], int(found[2]), int(found[3]))
 
 
-def _validates(name: str, steps: Iterable[int]) -> bool:
-    """Training begins at step 1; only validation is dumped before it."""
-    return VALIDATION.search(name) is not None or 0 in steps
-
-
 DUMPS = RolloutDumps(
     framework="verl",
     file=re.compile(r"(\d{1,12})\.jsonl"),
     keys=frozenset({"input", "output", "score", "step"}),
     read=_rows,
-    evaluation=_validates,
+    evaluation=lambda name, steps: VALIDATION.search(name) is not None or 0 in steps,  # training begins at step 1
 )

@@ -197,8 +197,9 @@ class CheckpointSource(ChannelSource):
         found = self._under_way.pop(step)
         if isinstance(outcome, Exception):
             outcome = CheckpointOutcome(skip=Skip.UNREADABLE, failure=f"{found.path}: the reader failed: {outcome}")
-        if outcome.weights is not None and outcome.weights.problems and _vanished(found):
-            outcome = CheckpointOutcome(gone=True)
+        if outcome.weights is not None and outcome.weights.problems:
+            there = all(os.path.lexists(found.path / name) for name, _, _ in found.weights)
+            outcome = outcome if there else CheckpointOutcome(gone=True)  # rotation deleted it while it was read
         before = self._failed.pop(step, None)
         stays = before is not None and before[0] == found
         again = outcome.gone or (outcome.skip is not None and not stays)
@@ -265,11 +266,6 @@ class CheckpointSource(ChannelSource):
             self.stats.skip(reason, problem)
         if refused:
             self._refusal = self.stats.problem = problem
-
-
-def _vanished(found: CheckpointFolder) -> bool:
-    """Whether files that were there are not there any more: rotation was deleting them while they were read."""
-    return not all(os.path.lexists(found.path / name) for name, _, _ in found.weights)
 
 
 def _lacks(found: CheckpointFolder) -> str:

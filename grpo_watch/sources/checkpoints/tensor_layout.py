@@ -265,7 +265,9 @@ def read_archive(descriptor: int, name: str, remarks: list[str] | None = None) -
     base = pickles[0].name.removesuffix(PICKLE)
     if f"{base}constants.pkl" in members or any(path.startswith(f"{base}code/") for path in members):
         raise NotUnderstoodError(f"{name}: not read: a TorchScript archive, which holds code")
-    _check_byte_order(descriptor, name, members.get(base + BYTE_ORDER))
+    order = members.get(base + BYTE_ORDER)
+    if order is not None and _content(descriptor, name, order, 100).strip() != b"little":
+        raise NotUnderstoodError(f"{name}: not read: written on a big-endian machine")
     held = sum(member.end - member.start for member in members.values() if member is not pickles[0])
     tensors, beside = read_tensors(_content(descriptor, name, pickles[0], MAX_PICKLE), name, len(members), held)
     if beside and remarks is not None:
@@ -283,11 +285,6 @@ def _content(descriptor: int, name: str, member: Member, limit: int) -> bytes:
     if len(raw) < size:
         raise TensorFileError(f"{name}: truncated while it was read")
     return raw
-
-
-def _check_byte_order(descriptor: int, name: str, member: Member | None) -> None:
-    if member is not None and _content(descriptor, name, member, 100).strip() != b"little":
-        raise NotUnderstoodError(f"{name}: not read: written on a big-endian machine")
 
 
 def _stored(name: str, tensor: StoredTensor, member: Member | None) -> Extent:

@@ -143,27 +143,17 @@ def choose(names: Collection[str]) -> FoundWeights | None:
 def known_by_name(names: Collection[str]) -> FoundWeights | None:
     """The adapter or model under a name that its framework gives to it and to nothing else."""
     found = _one_file(names, _SINGLE) or _indexed(names) or _one_file(names, _SINGLE_TORCH) or _ranked(names)
-    if found is not None and found.kind is ADAPTER:
-        return _with_named(_with_parts(found, names), names)
-    return found or _deepspeed(names) or _replicas(names) or _only_named(names)
+    named = _named(names)
+    if found is not None and found.kind is ADAPTER:  # which of its model's adapters is trained the files don't say
+        return replace(found, files=found.files + _parts(found, names) + named)
+    return found or _deepspeed(names) or _replicas(names) or (FoundWeights(ADAPTER, named) if named else None)
 
 
-def _with_parts(adapter: FoundWeights, names: Collection[str]) -> FoundWeights:
-    """An adapter, and the files of parts of the model in its folder; their tensors are called by their file too."""
+def _parts(adapter: FoundWeights, names: Collection[str]) -> tuple[WeightFile, ...]:
+    """The files of parts of the model in an adapter's folder; their tensors are called by their file too."""
     folder = adapter.files[0].name.rpartition("/")[0]
     own = {name.rpartition("/")[2]: name for name in names if name.rpartition("/")[0] == folder}
-    parts = tuple(WeightFile(own[name], f"@{name}") for name in sorted(filter(BESIDE_ADAPTER.fullmatch, own)))
-    return replace(adapter, files=adapter.files + parts)
-
-
-def _with_named(adapter: FoundWeights, names: Collection[str]) -> FoundWeights:
-    """An adapter and the others of its model; which of them is trained the files don't say."""
-    return replace(adapter, files=adapter.files + _named(names))
-
-
-def _only_named(names: Collection[str]) -> FoundWeights | None:
-    files = _named(names)
-    return FoundWeights(ADAPTER, files) if files else None
+    return tuple(WeightFile(own[name], f"@{name}") for name in sorted(filter(BESIDE_ADAPTER.fullmatch, own)))
 
 
 def _named(names: Collection[str]) -> tuple[WeightFile, ...]:

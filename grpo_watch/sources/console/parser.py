@@ -122,9 +122,11 @@ class ConsoleParser(ConsoleRows):
             return
         data = self._join(data) if self._fragment else row_numbers.opened(data)
         if b"{" in data and data[:2] != TABLE:
-            self._with_braces(data)
+            if not (self._may_be_own and begins_own_row(data) and self._of_own_loop(data)):  # one with a dictionary
+                self._with_rows(data)
         elif percent_of_bar(data) >= 0:
-            self._with_bar(data)
+            self._own_rows(data, self._own.bar_or_line)
+            self._bar_and_text(data)
         elif data.isspace():
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
         elif not self._of_own_loop(data):
@@ -181,7 +183,7 @@ class ConsoleParser(ConsoleRows):
         elif held and TRACEBACK in data:
             self._text(data)
         self._taken(taken)
-        if self._lines.held and self._may_be_own:  # a title that an own loop may print as well
+        if self._lines.held:  # a title that an own loop may print as well
             self._own_rows(data, self._own.line)
         return True
 
@@ -198,6 +200,8 @@ class ConsoleParser(ConsoleRows):
         return self._may_be_own and self._own.wants(data) and self._own_rows(data, self._own.line)
 
     def _own_rows(self, data: bytes, read: Callable[[bytes], Sequence[MetricLine]]) -> bool:
+        if not self._may_be_own:
+            return False
         before = self.state() if self._savable else {}
         rows = read(data)
         if self.steps.bar is not None and self._own.counted:  # a trainer's: its reward functions print lists
@@ -250,17 +254,6 @@ class ConsoleParser(ConsoleRows):
             self._sign(sign)
         self._fragment, self.idle = b"", True
         return self._out
-
-    def _with_bar(self, data: bytes) -> None:
-        """A bar, which may show metrics in a log that has no other rows."""
-        if self._may_be_own:
-            self._own_rows(data, self._own.bar_or_line)
-        self._bar_and_text(data)
-
-    def _with_braces(self, data: bytes) -> None:
-        """Text with at least one brace: a row of an own loop that has a dictionary in it, or rows as dictionaries."""
-        if not (self._may_be_own and begins_own_row(data) and self._of_own_loop(data)):
-            self._with_rows(data)
 
     def _with_rows(self, data: bytes) -> None:
         """Text with at least one brace: rows, with bars or text around them."""
@@ -357,7 +350,7 @@ class ConsoleParser(ConsoleRows):
             self._titled(found.title)
         elif found.traceback:
             self._save()
-            self._before_error()
+            self._own_rows(b"", lambda _: self._own.flush())  # what was held back is no sign that the job went on
             self._errors.begin(data)
         elif found.trouble:
             if not taken:
@@ -369,11 +362,6 @@ class ConsoleParser(ConsoleRows):
             self._once(found.event, found.text)
         else:
             self._announced(data, found)
-
-    def _before_error(self) -> None:
-        """The row of an own loop that is held back: printed before the error, it is no sign that the job went on."""
-        if not self._errors.inside:
-            self._own_rows(b"", lambda _: self._own.flush())
 
     def _sign(self, sign: Sign | None) -> None:
         if sign is not None and self._errors.whose and not (self.framework or self.steps.rows):

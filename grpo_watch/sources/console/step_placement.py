@@ -108,7 +108,8 @@ class StepPlacement:
         self.over = state.get("over") is True
         self.follows = whole(state.get("follows"))
         self.first = state.get("first") is True
-        self.lengths = lengths_of(str(state.get("lengths") or ""))
+        pairs = (pair.partition(":") for pair in str(state.get("lengths") or "").split())
+        self.lengths = {int(total): int(length) for total, _, length in pairs}
         self.guess: int | None = None
         self.guessed = state.get("guessed") is True
         self.epochs = EpochFit(str(state.get("epochs") or ""))
@@ -336,12 +337,6 @@ def lengths_at_end(end: bytes) -> dict[int, int]:
     totals = dict.fromkeys(bar.total for bar in bars if bar is not None and bar.step == bar.total)
     found = ((total, _steps_of_epoch(total, float(summary[1]))) for total in list(totals)[-MOST_TOTALS:])
     return {total: length for total, length in found if length}
-
-
-def lengths_of(state: str) -> dict[int, int]:
-    """The same as kept in a state: ``90:30 63:21``."""
-    pairs = (pair.partition(":") for pair in state.split())
-    return {int(total): int(length) for total, _, length in pairs}
 
 
 def _steps_of_epoch(total: int, epoch: float) -> int | None:

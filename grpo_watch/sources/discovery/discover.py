@@ -166,7 +166,12 @@ class Discoverer:
         names = unique_names([draft for draft, _ in found.values()])
         named = {*paths, *(path.parent for path in paths)}  # a lone log is named with the folder that it lies in
         runs = [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
-        return [replace(run, home=real_path(run.root)) if run.root in named else _fixed(run) for run in runs]
+        return [
+            replace(run, home=real_path(run.root))
+            if run.root in named
+            else replace(run, roots=(FixedRoot(real_path(run.root)), *run.roots[1:]))
+            for run in runs
+        ]
 
     def _at(self, path: Path, loose: list[str], *, named: bool) -> Iterable[tuple[RunDraft, tuple[str, ...]]]:
         try:
@@ -258,11 +263,6 @@ class Discoverer:
             problems=(*problems, *(f"{part.path}: {part.problem}" for part in parts if part.problem)),
             roots=(draft.root, *sorted(links - {draft.root}), *self._allow),
         )
-
-
-def _fixed(run: FoundRun) -> FoundRun:
-    """A run below the path that is watched: a link that takes the place of its folder leads out of it."""
-    return replace(run, roots=(FixedRoot(real_path(run.root)), *run.roots[1:]))
 
 
 def _nearest(named: set[str | None]) -> str | None:

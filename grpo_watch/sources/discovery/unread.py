@@ -148,7 +148,8 @@ def _proposed(path: Path) -> str:
     columns = _columns(path)
     if not columns:
         return lone_number(path, ends_of(path, [path.parent])[0])
-    step = next((key for key, values in columns.items() if _rises(values)), None)
+    rising = (key for key, v in columns.items() if all(n % 1 == 0 for n in v) and list(v) == sorted(set(v)))
+    step = next(rising, None)
     others = (key for key, values in columns.items() if key != step and len(set(values)) > 1 and guess(key) is None)
     reward = next(others, None)
     if reward is None:
@@ -194,10 +195,6 @@ def _printed_numbers(path: Path, head: bytes) -> Iterator[tuple[int, Mapping[str
         numbers = {key: str(value).strip() for key, value in found.items() if is_number(value)}
         if len(numbers) > 1:
             yield at, numbers
-
-
-def _rises(values: Sequence[float]) -> bool:
-    return all(value % 1 == 0 for value in values) and list(values) == sorted(set(values))
 
 
 def _scores_without_steps(path: Path) -> bool:

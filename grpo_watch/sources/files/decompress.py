@@ -151,7 +151,7 @@ class Unpacker:
             self._done = True
             self._pass_over()
         if self._size + len(self._held_back) + len(text) > most:
-            self._stop(f"only the first {_amount(most)} of its text are read; unpack the file to read all")
+            self._stop(f"only the first {most >> 20} MiB of its text are read; unpack the file to read all")
             text = (self._held_back + text)[: most - self._size]
             text, self._held_back = text[: text.rfind(b"\n") + 1], b""
         return max(1, len(data) + self._write(text, whole=self._done))
@@ -236,10 +236,6 @@ class Unpacker:
         if self._packed >= 0:
             os.close(self._packed)
             self._packed = -1
-
-
-def _amount(size: int) -> str:
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size} bytes"
 
 
 @contextmanager

@@ -44,8 +44,10 @@ class GrowingFile:
         """Whether there is something to read; sets ``restarted`` when ``position`` lies in another file."""
         self.restarted, self._cached = False, (0, b"")
         try:
-            if self._descriptor is not None and self._replaced():
-                self.close()
+            if self._descriptor is not None:
+                named, held = self.path.stat(), os.fstat(self._descriptor)
+                if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+                    self.close()
             if self._descriptor is None:
                 self._descriptor = keep_some(open_regular(self.path, self._roots))
             self.problem = ""
@@ -94,10 +96,6 @@ class GrowingFile:
             return b""
         self.bytes = max(self.bytes, offset + len(data))
         return data
-
-    def _replaced(self) -> bool:
-        named, opened = self.path.stat(), os.fstat(self._descriptor or 0)
-        return (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
 
     def _is_other(self, position: int) -> bool:
         """Whether the open file is neither the known one nor a copy of it."""

@@ -131,7 +131,9 @@ def _of_steps(rows: Rows) -> bool:
 
 def _rows(part: Any) -> Rows:
     if isinstance(part, list):
-        return _traces(part) or _one_by_one(part) or _by_row(part)
+        singles = [single_number(one) if isinstance(one, dict) else None for one in part]
+        one_by_one = [row for row in singles if row is not None and None not in singles[:LEAST_ROWS]]
+        return _traces(part) or joined(one_by_one) or _by_row(part)
     if not isinstance(part, dict):
         return []
     return _beside_columns(part) or _labelled(part) or _by_metric(part) or _by_index(part) or _numbered(part) or []
@@ -242,12 +244,6 @@ def _array(value: Any) -> Sequence[object]:
         return array(kind, b64decode(str(value.get("bdata")))).tolist()
     except (NotBase64, ValueError):
         return ()
-
-
-def _one_by_one(part: Sequence[Any]) -> Rows:
-    """One mapping for each number: ``{"step": 1, "name": "kl", "value": 0.5}``; what else is in it does not count."""
-    found = [single_number(one) if isinstance(one, dict) else None for one in part]
-    return joined([row for row in found if row is not None]) if found and None not in found[:LEAST_ROWS] else []
 
 
 def single_number(row: Mapping[str, Any]) -> Mapping[str, object] | None:

@@ -254,7 +254,8 @@ class OwnLines:
         return (*rows, *self._close()) if self._last == self._end else rows
 
     def _collect(self, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
-        known = [one for one in fields if one.name not in self._noisy and _may_count(one)]
+        counting = [one for one in fields if one.is_step or one.counts or guess(one.name) is not None]
+        known = [one for one in counting if one.name not in self._noisy]
         if not known:
             return ()
         rows: Sequence[MetricLine] = ()
@@ -376,10 +377,6 @@ def begins_own_row(data: bytes) -> bool:
         return False
     fields = fields_of(data.decode("utf-8", "replace"))
     return bool(fields) and any(guess(one.name) is not None for one in fields[:1] if not (one.is_step or one.counts))
-
-
-def _may_count(one: PrintedField) -> bool:
-    return one.is_step or bool(one.counts) or guess(one.name) is not None
 
 
 def _follows(before: MetricLine, row: MetricLine) -> bool:

@@ -153,14 +153,10 @@ def cells_of(text: str, delimiter: str) -> list[str]:
     except csv.Error:
         return []
     decimals = delimiter != "," and "," in plain and not POINT.search(plain)
-    if decimals and (delimiter == ";" or any(_is_decimal(cell.strip()) for cell in cells)):
+    bare = [cell.strip() for cell in cells]
+    if decimals and (delimiter == ";" or any(DECIMAL_COMMA.fullmatch(c) and not THOUSANDS.fullmatch(c) for c in bare)):
         return [cell.replace(",", ".") if DECIMAL_COMMA.fullmatch(cell.strip()) else cell for cell in cells]
     return [cell.replace(",", "") if THOUSANDS.fullmatch(cell.strip()) else cell for cell in cells]
-
-
-def _is_decimal(cell: str) -> bool:
-    """Whether the comma in a cell can only be that of decimals."""
-    return DECIMAL_COMMA.fullmatch(cell) is not None and THOUSANDS.fullmatch(cell) is None
 
 
 WALL_TIME = "Wall time"
@@ -215,7 +211,8 @@ class TableSource(LineSource):
         self._delimiter = delimiter_of(self._header)
         self._names = cells_of(self._header, self._delimiter)
         self._arm = self.name.partition(MARK)[2]
-        self._places = arm_in_header(self._names, self._arm) if self._arm else {}
+        wide = _wide([name.strip() for name in self._names]) if self._arm else None
+        self._places = wide.keys.get(self._arm, {}) if wide is not None else {}
         self._named_in = arm_column(self._names) if self._arm and not self._places else None
         every = named_columns(self._names, self._tail.path.stem)
         names = [self._places[place] for place in sorted(self._places)] if self._places else every
@@ -269,12 +266,6 @@ def arms_of(text: str) -> TableArms:
     """The runs in a table; no names where it holds one alone."""
     header, rows = grid(text)
     return _wide(header) or _long(header, rows)
-
-
-def arm_in_header(header: Sequence[str], arm: str) -> Mapping[int, str]:
-    """The columns of one run in wandb's export, and the metric of each, with those that all runs share."""
-    wide = _wide([cell.strip() for cell in header])
-    return wide.keys.get(arm, {}) if wide is not None else {}
 
 
 def arm_column(header: Sequence[str]) -> int | None:

@@ -152,15 +152,11 @@ def _deepspeed(raw: Mapping[str, Any], origin: str) -> dict[str, Setting]:
 
 def accelerate(text: str, origin: str) -> RunConfig:
     """An accelerate configuration: number of processes and its DeepSpeed part."""
-    given, found = dict(flatten(_yaml_object(text))), dict[str, Setting]()
+    raw, found = plain_yaml(text), dict[str, Setting]()
+    given = dict(flatten(raw)) if isinstance(raw, dict) else {}
     _put(found, "world_size", given.get("num_processes"), origin)
     own = {key: given.get(f"deepspeed_config.{name}") for name, key in ACCELERATE.items()}
     return settings_alone(found | _deepspeed(own, origin))
-
-
-def _yaml_object(text: str) -> Mapping[str, Any]:
-    found = plain_yaml(text)
-    return found if isinstance(found, dict) else {}
 
 
 def model_card(text: str, origin: str) -> RunConfig:

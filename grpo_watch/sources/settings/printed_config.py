@@ -228,13 +228,10 @@ class PrintedArguments:
             self._found = None
             return False, None
         if len(argument[2]) <= LONGEST_VALUE:
-            self._found[argument[1]] = _argument(argument[2])
+            scheduler = argument[2].removeprefix("SchedulerType.")
+            self._found[argument[1]] = typed(argument[2]) if scheduler == argument[2] else scheduler.lower()
         return True, None
 
     def drop(self) -> None:
         """Forget what was collected."""
         self._found = None
-
-
-def _argument(text: str) -> object:
-    return text.removeprefix("SchedulerType.").lower() if text.startswith("SchedulerType.") else typed(text)
