@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, RunConfig, Scalar
 from grpo_watch.engine.snapshot import ROWS
@@ -109,13 +109,6 @@ STEP = "step"
 """What ``columns`` calls the step, which is no metric."""
 
 
-@runtime_checkable
-class NamesStep(Protocol):
-    """A source that may be given the name of the key that holds the step."""
-
-    step_column: str
-
-
 @dataclass(slots=True)
 class OpenedSource:
     """A source with what the drivers must know of it. ``early`` sources are read before all others (configuration)."""
@@ -200,8 +193,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         source = made(
             channel.name, channel.path, *place, channel.segment, cursor, examples=examples, submit=submit, **own
         )
-        if STEP in names and isinstance(source, NamesStep):
-            source.step_column = names[STEP]
+        source.step_column = names.get(STEP, "")
         kind, early = KINDS.get(channel.what), channel.what is ChannelContent.RUN_CONFIG
         opened.sources.append(OpenedSource(source, channel.what.value, kind, channel.segment, channel.path, early))
         if kind is not None:

@@ -254,7 +254,6 @@ def _sum(piece: ParameterPiece, hashers: dict[Any, Hasher], torch: Any) -> Any:
 
 
 def _to_host(sums: Sequence[Any], torch: Any) -> list[int]:
-    """One copy per device."""
     found: dict[int, int] = {}
     by_device: dict[Any, list[int]] = {}
     for index, one in enumerate(sums):

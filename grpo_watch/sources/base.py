@@ -141,6 +141,8 @@ class Source(Protocol):
 
     name: str
     stats: SourceStats
+    step_column: str = ""
+    """The key that holds the step, where the user named one."""
 
     def poll(self, seen: float | None) -> Iterator[Item]:
         """Yield everything new."""

@@ -21,7 +21,6 @@ BY_TOKENS = ("policy.sequence_packing.enabled", "policy.dynamic_batching.enabled
 
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break."""
     completions = settings.product(PROMPTS, GROUP)
     size = settings.product(GLOBAL)
     if settings.flag(ON_POLICY) and size != completions:

@@ -21,7 +21,6 @@ DEVICES = ("actor.num_gpus_per_node", "actor.num_nodes")
 
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break."""
     group, estimator = settings.product(GROUP), settings.word(ESTIMATOR)
     if estimator in GROUPED and group < 2:  # noqa: PLR2004  a group of one has nothing to compare
         text = f"{estimator} requires n_samples_per_prompt > 1"

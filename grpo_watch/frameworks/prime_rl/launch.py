@@ -15,7 +15,6 @@ USUAL = 128
 
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break."""
     samples, tokens, group = settings.whole(SAMPLES), settings.whole(TOKENS), settings.product(GROUP)
     if samples and tokens:
         text = "Set exactly one of batch_size or token_batch_size"

@@ -20,7 +20,6 @@ KL_LOSS, KL_REWARD = "trainer.algorithm.use_kl_loss", "trainer.algorithm.use_kl_
 
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break."""
     batch, mini, group = (settings.whole(name) or 1 for name in (BATCH, MINI, GROUP))
     if batch % mini:
         text = f"train_batch_size {batch} should be divisible by policy_mini_batch_size {mini}"

@@ -15,7 +15,6 @@ KL_REWARD, KL_LOSS = "kl_coef", "kl_loss_coef"
 
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break."""
     prompts, group = settings.product(PROMPTS), settings.product(GROUP)
     batch, updates, drawn = settings.whole(BATCH), settings.whole(UPDATES), settings.whole(DRAWN)
     if settings.number(KL_REWARD) and settings.number(KL_LOSS):

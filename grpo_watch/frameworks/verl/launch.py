@@ -112,7 +112,6 @@ LOG_PROBS = tuple(f"actor_rollout_ref.{part}.log_prob_micro_batch_size" for part
 
 
 def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """Every rule that the settings break."""
     count = devices(settings, *DEVICES)
     if not settings.flag(DYNAMIC):
         yield from _validated(settings, count)

@@ -116,7 +116,6 @@ class _Reader:
         self._memo: dict[int, Node] = {}
 
     def step(self, opcode: str, argument: Any) -> None:
-        """Take one opcode."""
         if opcode in _PLAIN:
             self._stack.append(argument)
         elif opcode in _CONSTANTS:
@@ -129,7 +128,6 @@ class _Reader:
             raise NotUnderstoodError(f"{self._name}: not read: pickle opcode {opcode}, which no tensor needs")
 
     def pop(self) -> Node:
-        """The topmost item."""
         top = self._stack.pop()
         if isinstance(top, _StackMark):
             raise IndexError

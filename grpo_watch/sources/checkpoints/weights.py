@@ -199,13 +199,11 @@ class _Read:
     remarks: list[str] = field(default_factory=list)
 
     def replicas(self) -> tuple[tuple[str, ...], ...]:
-        """Groups of at least two."""
         return tuple(tuple(names) for names in self.shared.values() if len(names) > 1)
 
     def take(
         self, file: WeightFile, found: FoundWeights, digests: Mapping[str, TensorDigest], shared: Collection[str]
     ) -> None:
-        """Add the tensors of one file."""
         for full, digest in digests.items():
             plain = full if digest.dtype == WHOLE_FILE else found.plain_name(full)
             if plain is None:

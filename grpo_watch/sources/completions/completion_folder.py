@@ -157,11 +157,7 @@ class CompletionFolder(ChannelSource):
             return True
 
     def _listing(self) -> Iterator[tuple[str, tuple[int, int] | None]]:
-        """The files by their names in the folder, with their signatures.
-
-        Raises:
-            OSError: the folder can't be listed.
-        """
+        """The files by their names in the folder, with their signatures."""
         with os.scandir(self._path) as listing:
             for item in listing:
                 yield item.name, _listed(item)
@@ -236,7 +232,7 @@ class CompletionFolder(ChannelSource):
         self.stats.bytes += size
         step = step if grouping.step is None else grouping.step
         if grouping.digest and grouping.digest == self._digest:
-            self.stats.skip(Skip.DUPLICATE, f"step {step}: the same table again")
+            self.stats.skip(Skip.DUPLICATE)
             return
         stream = self._stream(step, grouping)
         self._digest, self._prompts, self._newest = grouping.digest, grouping.prompts, step

@@ -21,8 +21,8 @@ from grpo_watch.sources.completions.completion_folder import (
     CompletionFolder,
     DumpReader,
 )
-from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, summaries, summarise_groups
+from grpo_watch.sources.completions.text_reduction import CollectedRows
 
 ADVANTAGE = "advantage"
 MOST_STEPS = 10**12
@@ -345,12 +345,14 @@ class LoggedTables:
             return None
         return None if table is None or table.step is None else self.once(table.step, table, stats, seen)
 
-    def once(self, step: int, grouping: Grouping, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
+    def once(
+        self, step: int, grouping: Grouping, stats: SourceStats, seen: float | None, *, may_be_eval: bool = True
+    ) -> CompletionSummary | None:
         """The record of a table's groups; None where it repeats the table before."""
         if grouping.digest and grouping.digest == self._digest:
             stats.skip(Skip.DUPLICATE)
             return None
-        stream = Stream.EVAL if step == self._step else Stream.TRAIN
+        stream = Stream.EVAL if may_be_eval and step == self._step else Stream.TRAIN
         self._digest, self._step = grouping.digest, step
         self._made.append((self._digest, self._step))
         return grouping.summary(self._channel, step, stream, self._segment, seen)

@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
-from grpo_watch.frameworks import row_numbers
+from grpo_watch.engine.records import CompletionSummary, Cursor, Item
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.completions.completion_table import CompletionTable, by_name, decode, read_table, summarised
-from grpo_watch.sources.completions.reduced_rows import CollectedRows
+from grpo_watch.sources.completions.completion_table import (
+    CompletionTable,
+    LoggedTables,
+    by_name,
+    decode,
+    read_table,
+    summarised,
+)
 from grpo_watch.sources.completions.summarise import Grouping, group
+from grpo_watch.sources.completions.text_reduction import CollectedRows
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.jsonl import TailSource
 
@@ -35,7 +41,6 @@ class _Held:
     rewards: list[Mapping[str, object]] = field(default_factory=list)
 
     def add(self, table: CompletionTable) -> None:
-        """Add a row."""
         self.rows.add(table.prompts[0], table.completions[0])
         self.rewards.append({name: values[0] for name, values in table.rewards.items()})
 
@@ -55,7 +60,8 @@ class CompletionsJsonlSource(TailSource):
     def _begin(self, **_: Any) -> None:
         super()._begin()
         self._read_to = self._start or self._tail.cursor(self.name)
-        self._last_digest, self._last_step = self._known.get("digest"), row_numbers.whole(self._known.get("step"))
+        known = {"digest": self._known.get("digest"), "table": self._known.get("step")}
+        self._tables = LoggedTables(self.name, self._group_size, self.segment, known, examples=self._examples)
         self._held: _Held | None = None
 
     def _rest(self) -> Iterator[Item]:
@@ -65,7 +71,8 @@ class CompletionsJsonlSource(TailSource):
     def cursor(self) -> Cursor:
         """Where reading would continue: in front of the held rows, if there are any."""
         at = self._held.before if self._held is not None else self._read_to
-        return replace(at, state={"digest": self._last_digest, "step": self._last_step})
+        made = self._tables.made()
+        return replace(at, state={"digest": made["digest"], "step": made["table"]})
 
     def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
         for line in lines:
@@ -75,7 +82,6 @@ class CompletionsJsonlSource(TailSource):
                 self.stats.skip(Skip.TOO_LONG, f"{where}: longer than {MAX_LINE >> 20} MiB")
             else:
                 yield from self._take(line.data, where, before, seen)
-        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
     def _take(self, data: bytes, where: str, before: Cursor, seen: float | None) -> Iterator[Item]:
         if not data or data.isspace():
@@ -120,9 +126,5 @@ class CompletionsJsonlSource(TailSource):
     def _emit(
         self, grouping: Grouping, step: int, seen: float | None, *, may_be_eval: bool = False
     ) -> Iterator[CompletionSummary]:
-        if grouping.digest and grouping.digest == self._last_digest:
-            self.stats.skip(Skip.DUPLICATE, f"step {step}: the same table again")
-            return
-        stream = Stream.EVAL if may_be_eval and step == self._last_step else Stream.TRAIN
-        self._last_digest, self._last_step = grouping.digest, step
-        yield grouping.summary(self.name, step, stream, self.segment, seen)
+        summary = self._tables.once(step, grouping, self.stats, seen, may_be_eval=may_be_eval)
+        yield from () if summary is None else (summary,)

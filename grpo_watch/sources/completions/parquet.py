@@ -15,8 +15,8 @@ from grpo_watch.sources.completions.completion_folder import (
     CompletionFolder,
     DumpReader,
 )
-from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, group
+from grpo_watch.sources.completions.text_reduction import CollectedRows
 
 MAX_BYTES = 2_000_000_000
 """Of a dump, uncompressed."""

@@ -23,8 +23,8 @@ from grpo_watch.sources.completions.completion_folder import (
     signature_of,
 )
 from grpo_watch.sources.completions.completion_table import by_name, decode
-from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries
+from grpo_watch.sources.completions.text_reduction import CollectedRows
 from grpo_watch.sources.files.folder_cursor import SweepEntry
 from grpo_watch.sources.files.reading import open_regular
 
@@ -108,11 +108,7 @@ class _Batch:
         self._places: dict[Hashable, tuple[int, int, int]] = {}
 
     def read(self, file: BinaryIO) -> _Batch:
-        """Take all lines.
-
-        Raises:
-            BadDumpError: a line is none of the format's, or the file ends inside one.
-        """
+        """Take all lines."""
         for line in self.lines(file):
             for row in self._format.read(line):
                 self._add(row)
@@ -159,7 +155,6 @@ class _Batch:
         self._places[key] = (at, min(first, row.turn), max(last, row.turn))
 
     def grouping(self, group_size: int | None) -> Grouping:
-        """The groups of all rows."""
         columns = by_name(self._rewards)
         if self._format.ordered:
             return group(self._taken, columns, group_size, examples=self._examples)
@@ -307,11 +302,7 @@ class CompletionDumpsSource(CompletionFolder):
 
 
 def _dumps_in(folder: Path) -> Iterator[str]:
-    """Names in a folder of what may be dumps, with the folders between.
-
-    Raises:
-        OSError: the folder can't be listed.
-    """
+    """Names in a folder of what may be dumps, with the folders between."""
     for path in folder.iterdir():
         if may_be_dump(PurePath(path.name)):
             yield path.name

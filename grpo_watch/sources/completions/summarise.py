@@ -14,10 +14,10 @@ import xxhash
 from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Stream
 from grpo_watch.sources.base import KeptTexts
-from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.text_reduction import (
     HEAD,
     SHOWN,
+    CollectedRows,
     TextQuality,
     Triple,
     excerpt,
@@ -211,7 +211,6 @@ def _number(value: object) -> float | None:
 
 
 def _cut(column: Sequence[V], members: Sequence[Sequence[int]]) -> list[tuple[V, ...]]:
-    """The values of each group."""
     return [tuple([column[place] for place in at]) for at in members]
 
 

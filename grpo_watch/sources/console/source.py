@@ -98,7 +98,6 @@ class ConsoleSource(TailSource):
             self._feed(line, seen)
             if self._queue:
                 yield from self._give()
-        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
     def _leave(self, line: SplitLine, seen: float | None) -> None:
         """The first line of another file: what the one before held back comes first."""

@@ -44,9 +44,11 @@ class TailSource(ChannelSource, ABC):
 
     def _new(self, seen: float | None) -> Iterator[Item]:
         yield from self._items(self._tail.read(live=seen is not None), seen)
+        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
     def _rest(self) -> Iterator[Item]:
         yield from self._items(self._tail.finish(), None)
+        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
     @abstractmethod
     def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
@@ -88,7 +90,6 @@ class LineSource(TailSource, ABC):
             item = self._item(line, seen)
             if item is not None:
                 yield item
-        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
     @abstractmethod
     def _item(self, line: SplitLine, seen: float | None) -> Item | None:
@@ -218,7 +219,6 @@ class JsonlPiecesSource(TailSource):
     def _begin(self, **_: Any) -> None:
         super()._begin()
         self._feed = StepFeed(self.name, ChannelKind.JSONL, self.segment, self._start)
-        self.step_column = ""
 
     def _rest(self) -> Iterator[Item]:
         yield from super()._rest()
@@ -239,7 +239,6 @@ class JsonlPiecesSource(TailSource):
             self._take(line, seen)
             self._feed.read_to = line.end
             yield from self._feed.give()
-        self.stats.bytes, self.stats.problem = self._tail.bytes, self._tail.problem
 
     def _take(self, line: SplitLine, seen: float | None) -> None:
         if line.too_long:

@@ -67,7 +67,6 @@ class _Block:
 
     @classmethod
     def of_line(cls, fields: Sequence[PrintedField]) -> _Block:
-        """A line by itself."""
         block = cls()
         block.add(fields)
         block.single = block.whole

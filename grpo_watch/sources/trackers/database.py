@@ -113,18 +113,10 @@ class DatabaseSource(TrackerFile):
 
     @abstractmethod
     def _settings(self) -> RunConfig | None:
-        """The run's settings; None where none is known.
-
-        Raises:
-            SourceError: the database can't be read.
-        """
+        """The run's settings; None where none is known."""
 
     def _over(self) -> tuple[EventKind, str] | None:
-        """How the run ended, where the database says so; asked before its rows are read.
-
-        Raises:
-            SourceError: the database can't be read.
-        """
+        """How the run ended, where the database says so; asked before its rows are read."""
 
     def _open(self) -> None:
         self._config, self._end = str(self._known.get("config") or ""), str(self._known.get("end") or "")

@@ -152,11 +152,7 @@ class SwanlabSource(BlockLog):
 
 
 def _new(payload: bytes) -> SwanlabRecord | None:
-    """What a protobuf record holds; None for what is no training data.
-
-    Raises:
-        ValueError: the payload is no such message.
-    """
+    """What a protobuf record holds; None for what is no training data."""
     for number, value in framing.fields(payload):
         if not isinstance(value, bytes):
             continue

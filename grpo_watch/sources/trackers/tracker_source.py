@@ -29,7 +29,6 @@ class TrackerSource(ChannelSource):
     """
 
     KIND: ChannelKind
-    step_column = ""
 
     def _begin(self, *_: Any, **own: Any) -> None:
         del own

@@ -15,9 +15,9 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.completion_table import by_name
 from grpo_watch.sources.completions.completion_table import decode as decode_any
-from grpo_watch.sources.completions.reduced_rows import CollectedRows
 from grpo_watch.sources.completions.rollout_dumps import group_by_key
 from grpo_watch.sources.completions.summarise import Grouping
+from grpo_watch.sources.completions.text_reduction import CollectedRows
 from grpo_watch.sources.files.reading import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH

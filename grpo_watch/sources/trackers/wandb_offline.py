@@ -137,7 +137,6 @@ def _config(message: bytes) -> dict[str, Any]:
 
 
 def _nested(message: bytes, field: int) -> list[bytes]:
-    """The messages in a field."""
     return [value for number, value in framing.fields(message) if number == field and isinstance(value, bytes)]
 
 
