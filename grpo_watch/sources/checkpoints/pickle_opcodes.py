@@ -112,14 +112,14 @@ class _Reader:
 
     def __init__(self, name: str, refused: Callable[[str], bool]) -> None:
         self._name, self._refused = name, refused
-        self._stack: list[Node] = []
-        self._memo: dict[int, Node] = {}
+        self.stack: list[Node] = []
+        self.memo: dict[int, Node] = {}
 
     def step(self, opcode: str, argument: Any) -> None:
         if opcode in _PLAIN:
-            self._stack.append(argument)
+            self.stack.append(argument)
         elif opcode in _CONSTANTS:
-            self._stack.append(_CONSTANTS[opcode])
+            self.stack.append(_CONSTANTS[opcode])
         elif opcode in _DO:
             _DO[opcode](self, argument)
         elif opcode not in _WITHOUT_EFFECT:
@@ -128,40 +128,31 @@ class _Reader:
             raise NotUnderstoodError(f"{self._name}: not read: pickle opcode {opcode}, which no tensor needs")
 
     def pop(self) -> Node:
-        top = self._stack.pop()
+        top = self.stack.pop()
         if isinstance(top, _StackMark):
             raise IndexError
         return top
 
-    def _top(self, kind: type[Any] | tuple[type[Any], ...]) -> Any:
-        top = self._stack[-1]
-        if not isinstance(top, kind):
+    def top(self, *kinds: type[Any]) -> Any:
+        top = self.stack[-1]
+        if not isinstance(top, kinds):
             raise TypeError
         return top
 
-    def _group(self) -> list[Node]:
+    def group(self) -> list[Node]:
         """Everything above the topmost mark, which goes too."""
         group: list[Node] = []
-        while not isinstance(top := self._stack.pop(), _StackMark):
+        while not isinstance(top := self.stack.pop(), _StackMark):
             group.append(top)
         group.reverse()
         return group
 
-    def _several(self, count: int) -> tuple[Node, ...]:
+    def several(self, count: int) -> tuple[Node, ...]:
         return tuple(self.pop() for _ in range(count))[::-1]
-
-    def drop(self, _: Any) -> None:
-        self._stack.pop()
-
-    def drop_group(self, _: Any) -> None:
-        self._group()
-
-    def mark(self, _: Any) -> None:
-        self._stack.append(_StackMark())
 
     def name(self, argument: Any) -> None:
         if argument is None:  # STACK_GLOBAL
-            module, what = self._several(2)
+            module, what = self.several(2)
         else:
             module, what = argument.split(" ", 1)
         if not (isinstance(module, str) and isinstance(what, str)):
@@ -174,69 +165,32 @@ class _Reader:
             raise TensorFileError(
                 f"{self._name}: refused: its pickle asks for {shown}, which no tensor needs; no code was executed"
             )
-        self._stack.append(PickledName(path))
+        self.stack.append(PickledName(path))
 
-    def call(self, _: Any) -> None:
-        function, arguments = self._several(2)
-        self._construct(function, arguments)
-
-    def construct_with_names(self, _: Any) -> None:
-        function, arguments, _names = self._several(3)
-        self._construct(function, arguments)
-
-    def _construct(self, function: Node, arguments: Node) -> None:
+    def construct(self, function: Node, arguments: Node) -> None:
         if not isinstance(arguments, tuple):
             raise TypeError
         if isinstance(function, PickledName):
-            self._stack.append(PickledCall(function.path, arguments))
+            self.stack.append(PickledCall(function.path, arguments))
         else:  # the result of a call: a bound method
-            self._stack.append(PickledCall(NAMELESS, (function, *arguments)))
+            self.stack.append(PickledCall(NAMELESS, (function, *arguments)))
 
-    def build(self, _: Any) -> None:
-        state = self.pop()
-        self._top(PickledCall).state = state
+    def build(self, state: Node) -> None:
+        self.top(PickledCall).state = state
 
     def remember(self, argument: Any) -> None:
-        top = self._stack[-1]
+        top = self.stack[-1]
         if isinstance(top, _StackMark):
             raise TypeError
-        self._memo[len(self._memo) if argument is None else int(argument)] = top
+        self.memo[len(self.memo) if argument is None else int(argument)] = top
 
-    def recall(self, argument: Any) -> None:
-        self._stack.append(self._memo[int(argument)])
-
-    def take_list(self, _: Any) -> None:
-        self._stack.append(PickledSequence(self._group()))
-
-    def take_tuple(self, _: Any) -> None:
-        self._stack.append(tuple(self._group()))
-
-    def take_pairs(self, _: Any) -> None:
-        self._stack.append(PickledPairs(_paired(self._group())))
-
-    def append(self, _: Any) -> None:
-        item = self.pop()
-        self._extend([item])
-
-    def append_all(self, _: Any) -> None:
-        group = self._group()
-        self._extend(group)
-
-    def _extend(self, group: list[Node]) -> None:
+    def extend(self, group: list[Node]) -> None:
         """A list, or an object that is filled like one (a deque)."""
-        top = self._top((PickledSequence, PickledCall))
+        top = self.top(PickledSequence, PickledCall)
         top.items.extend(enumerate(group, len(top.items)) if isinstance(top, PickledCall) else group)
 
-    def set_item(self, _: Any) -> None:
-        key, value = self._several(2)
-        self._top((PickledPairs, PickledCall)).items.append((key, value))
-
-    def set_items(self, _: Any) -> None:
-        pairs = _paired(self._group())
-        self._top((PickledPairs, PickledCall)).items.extend(pairs)
-
-    def foreign(self, argument: Any) -> None:
-        self._stack.append(PersistentId(self.pop() if argument is None else argument))
+    def set_items(self, pairs: list[tuple[Node, Node]]) -> None:
+        self.top(PickledPairs, PickledCall).items.extend(pairs)
 
 
 def _paired(group: list[Node]) -> list[tuple[Node, Node]]:
@@ -254,36 +208,33 @@ _CONSTANTS: MappingProxyType[str, Any] = MappingProxyType(
     {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 )
 _WITHOUT_EFFECT = frozenset({"PROTO", "FRAME"})
-_DO: MappingProxyType[str, Callable[[_Reader, Any], None]] = MappingProxyType(
+_DO: MappingProxyType[str, Callable[[_Reader, Any], object]] = MappingProxyType(
     {
-        "MARK": _Reader.mark,
-        "POP": _Reader.drop,
-        "POP_MARK": _Reader.drop_group,
-        "DUP": lambda reader, _: reader._stack.append(reader._stack[-1]),  # noqa: SLF001
-        "GLOBAL": _Reader.name,
-        "STACK_GLOBAL": _Reader.name,
-        "REDUCE": _Reader.call,
-        "NEWOBJ": _Reader.call,
-        "NEWOBJ_EX": _Reader.construct_with_names,
-        "BUILD": _Reader.build,
+        "MARK": lambda reader, _: reader.stack.append(_StackMark()),
+        "POP": lambda reader, _: reader.stack.pop(),
+        "POP_MARK": lambda reader, _: reader.group(),
+        "DUP": lambda reader, _: reader.stack.append(reader.stack[-1]),
+        **dict.fromkeys(("GLOBAL", "STACK_GLOBAL"), _Reader.name),
+        **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda reader, _: reader.construct(*reader.several(2))),
+        "NEWOBJ_EX": lambda reader, _: reader.construct(*reader.several(3)[:2]),
+        "BUILD": lambda reader, _: reader.build(reader.pop()),
         **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _Reader.remember),
-        **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Reader.recall),
-        "EMPTY_LIST": lambda reader, _: reader._stack.append(PickledSequence()),  # noqa: SLF001
-        "EMPTY_SET": lambda reader, _: reader._stack.append(PickledSequence()),  # noqa: SLF001
-        "EMPTY_DICT": lambda reader, _: reader._stack.append(PickledPairs()),  # noqa: SLF001
-        "LIST": _Reader.take_list,
-        "FROZENSET": _Reader.take_list,
-        "TUPLE": _Reader.take_tuple,
-        "TUPLE1": lambda reader, _: reader._stack.append(reader._several(1)),  # noqa: SLF001
-        "TUPLE2": lambda reader, _: reader._stack.append(reader._several(2)),  # noqa: SLF001
-        "TUPLE3": lambda reader, _: reader._stack.append(reader._several(3)),  # noqa: SLF001
-        "DICT": _Reader.take_pairs,
-        "APPEND": _Reader.append,
-        "APPENDS": _Reader.append_all,
-        "ADDITEMS": _Reader.append_all,
-        "SETITEM": _Reader.set_item,
-        "SETITEMS": _Reader.set_items,
-        "PERSID": _Reader.foreign,
-        "BINPERSID": _Reader.foreign,
+        **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda reader, at: reader.stack.append(reader.memo[int(at)])),
+        **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda reader, _: reader.stack.append(PickledSequence())),
+        "EMPTY_DICT": lambda reader, _: reader.stack.append(PickledPairs()),
+        **dict.fromkeys(("LIST", "FROZENSET"), lambda reader, _: reader.stack.append(PickledSequence(reader.group()))),
+        "TUPLE": lambda reader, _: reader.stack.append(tuple(reader.group())),
+        "TUPLE1": lambda reader, _: reader.stack.append(reader.several(1)),
+        "TUPLE2": lambda reader, _: reader.stack.append(reader.several(2)),
+        "TUPLE3": lambda reader, _: reader.stack.append(reader.several(3)),
+        "DICT": lambda reader, _: reader.stack.append(PickledPairs(_paired(reader.group()))),
+        "APPEND": lambda reader, _: reader.extend([reader.pop()]),
+        **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda reader, _: reader.extend(reader.group())),
+        "SETITEM": lambda reader, _: reader.set_items(_paired([*reader.several(2)])),
+        "SETITEMS": lambda reader, _: reader.set_items(_paired(reader.group())),
+        **dict.fromkeys(
+            ("PERSID", "BINPERSID"),
+            lambda reader, what: reader.stack.append(PersistentId(reader.pop() if what is None else what)),
+        ),
     }
 )
