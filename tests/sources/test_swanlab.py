@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tests.support.tracker_files import in_blocks, swanlab
 RECORDED = Path(__file__).parent / "swanlab"
 """Five steps each, with KLs of 0, NaN and an infinity, and an evaluation at step 4; one ends with an error."""
 VERSIONS = ["0.10.3", "0.7.5"]
+LOCAL = ("finished", "local")
 
 
 def opens(path: Path) -> Opens:
@@ -42,6 +45,23 @@ def test_rows_of_both_formats(version: str) -> None:
     assert [str(kl) for kl in kls] == ["0.0", "1.0", "nan", "inf", "2.5"]
     assert found[4].values == {"eval/reward": 0.5, "train/epoch": 1.0}
     assert found[0].time == pytest.approx(1_795_695_770, abs=30)  # 2026-11-26 12:22:50 UTC
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_mode_local_writes_the_same_log_beside_its_dashboard(version: str, tmp_path: Path) -> None:
+    """The dashboard's database has the logs' suffix."""
+    shown = [[(row.step, row.stream, str(row.values)) for row in rows(recorded(version, end))] for end in LOCAL]
+    assert shown[0] == shown[1]
+    folder = tmp_path / "run-20261127_043957-9o60jnyp"
+    (folder / "logs" / "1").mkdir(parents=True)
+    (folder / "logs" / "1" / "1000.log").write_text('{"index": 1, "data": 0.25, "create_time": "2026-11-27"}\n')
+    shutil.copy(RECORDED / f"local-{version}.swanlab", folder / "run-9o60jnyp.swanlab")
+    with closing(sqlite3.connect(tmp_path / "runs.swanlab")) as dashboard:
+        dashboard.execute("CREATE TABLE experiment (id INTEGER)")
+        dashboard.commit()
+    (run,) = discover(tmp_path)
+    read = {channel.name for channel in run.channels if channel.what is not ChannelContent.RUN_CONFIG}
+    assert read == {"run-20261127_043957-9o60jnyp/run-9o60jnyp.swanlab"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
@@ -26,6 +27,8 @@ OLD = b"{"
 OWN = "__swanlab__."
 """Begins the keys of what the client measures of the machine."""
 LARGEST_CONFIG = 1 << 20
+DASHBOARD = "runs.swanlab"
+"""The SQLite database that mode ``local`` keeps for its dashboard; what it shows is in the runs' own logs."""
 RUNNING = 0
 ENDS: Mapping[int, EventKind] = {1: EventKind.FINISHED, 2: EventKind.CRASH_SUMMARY, 3: EventKind.KILLED}
 """By ``RunState`` (3: aborted, by Ctrl-C)."""
@@ -69,6 +72,11 @@ class SwanlabSource(BlockLog):
     """
 
     WHAT, SUFFIXES, HEADERS = "swanlab", (".swanlab",), HEADERS
+
+    @classmethod
+    def holds(cls, path: Path, roots: Sequence[Path]) -> bool:
+        """Whether a file is called like such a log and is none of the dashboard's."""
+        return path.name != DASHBOARD and super().holds(path, roots)
 
     def _open(self) -> None:
         super()._open()
