@@ -1,4 +1,4 @@
-"""Copies a run's logs from a server (``s3://``, ``gs://``, ``hdfs://``, ``https://``), so that they can be read."""
+"""Copies a run's logs from a server (``s3://``, ``hdfs://``, ``https://``, ``mlflow://``), so that they can be read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from grpo_watch.archive.mlflow_server import ADDRESS, MlflowServer
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.extras import install
 
@@ -117,6 +118,8 @@ def _system(address: str) -> tuple[Any, str]:
             else "; download the run's files"
         )
         raise UsageError(f"{address}: a web page can't be read{run}")
+    if server := ADDRESS.fullmatch(address):
+        return MlflowServer(server["host"], server["scheme"] or "http"), server["path"].strip("/")
     try:
         core = import_module("fsspec.core")
     except ImportError:
