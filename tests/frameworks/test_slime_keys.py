@@ -59,3 +59,29 @@ def test_without_the_number_of_prompts_it_is_no_share() -> None:
     values = {**row.values, "rollout/zero_std/groups": 5.0}
     found = Resolver().resolve(RawRow("log", ChannelKind.CONSOLE, 0, values))
     assert "reward_zero_std_ratio" not in found.values
+
+
+MEMORY = b"memory_utils.py:47 - [Rank %d] Memory-Usage %s model: {'gpu': '%d', 'total_GB': 79.1, 'used_GB': %s}"
+TURNS = (
+    b"train_metric_utils.py:140 - multi_turn 0: {'multi_turn/raw_response_length/response_length_mean': 310.0, "
+    b"'multi_turn/multi_turn_metric/round_number_mean': 3.5}"
+)
+
+
+def test_turns_and_the_memory_of_the_fullest_device_belong_to_the_rollout_s_row() -> None:
+    reader = SlimeLines()
+    lines = [
+        MEMORY % (0, b"after wake_up", 0, b"70.0"),
+        ROLLOUT,
+        MEMORY % (0, b"before wake_up", 0, b"60.5"),
+        MEMORY % (0, b"after wake_up", 0, b"40.5"),
+        MEMORY % (1, b"after wake_up", 1, b"42.25"),
+        MEMORY % (2, b"after wake_up", 2, b"41.0"),
+        TURNS,
+        STEP % 0,
+        STEP % 1,
+    ]
+    first, second = [row for line in lines for row in reader.feed(line)]
+    found = Resolver().resolve(RawRow("log", ChannelKind.CONSOLE, 0, first.values)).values
+    assert (found["memory_gib"], found["turns_mean"]) == (42.25, 3.5)
+    assert "memory/used_GB" not in second.values

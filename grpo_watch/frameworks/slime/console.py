@@ -10,7 +10,10 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 
-LINE = re.compile(rb"\b(rollout|perf|step|eval) (\d{1,9}): (?=\{'(?:train|rollout|eval|multi_turn|perf)/)")
+LINE = re.compile(rb"\b(rollout|perf|multi_turn|step|eval) (\d{1,9}): (?=\{'(?:train|rollout|eval|multi_turn|perf)/)")
+MEMORY = re.compile(rb"Memory-Usage after wake_up model: (?=\{'gpu': )")
+"""One line of each rank, with ``--offload-train``, while a rollout waits for its first step."""
+USED, USED_OF_ALL = "used_GB", "memory/used_GB"
 PERF = "perf/"
 DEAD, LENGTH = "rollout/zero_std/count_", "rollout/response_len/mean"
 """Groups whose rewards are all this one, a key of each such reward (none where no group is), and what is beside."""
@@ -26,7 +29,7 @@ class SlimeLines(LineReader):
     """
 
     framework = "slime"
-    marks: Sequence[bytes] = (b"rollout ", b"perf ", b"step ", b"eval ")
+    marks: Sequence[bytes] = (b"rollout ", b"perf ", b"multi_turn ", b"step ", b"eval ")
 
     def __init__(self) -> None:
         self._rollout: MetricLine | None = None
@@ -38,6 +41,7 @@ class SlimeLines(LineReader):
 
     def feed(self, line: bytes) -> Sequence[MetricLine]:
         """The row that this line completes."""
+        self._take_memory(line)
         begin = LINE.search(line)
         found = next(dictionaries(line[begin.end() :]), None) if begin is not None else None
         if begin is None or found is None or not found.row:
@@ -53,6 +57,15 @@ class SlimeLines(LineReader):
         done = () if joins else self.flush()
         self._rollout = MetricLine(number, {**(held.values if joins and held is not None else {}), **values})
         return done
+
+    def _take_memory(self, line: bytes) -> None:
+        """What the fullest device holds as the trainer wakes up, for the row of the rollout that waits."""
+        held, begin = self._rollout, MEMORY.search(line)
+        found = next(dictionaries(line[begin.end() :]), None) if held is not None and begin is not None else None
+        used = row_numbers.numbers(found.row).get(USED) if found is not None else None
+        if held is not None and used is not None:
+            most = max(used, held.values.get(USED_OF_ALL) or 0.0)
+            self._rollout = MetricLine(held.step, {**held.values, USED_OF_ALL: most})
 
     def flush(self) -> Sequence[MetricLine]:
         """A rollout without an optimizer step stands for itself."""
