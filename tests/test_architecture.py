@@ -42,6 +42,7 @@ HOMES = {
         "rules/*",
     ),
     "fsspec": ("archive/remote_folder.py",),
+    "mlflow": ("archive/mlflow_server.py",),
     "ray": ("archive/on_ray.py",),
     "pandas": ("report/series.py", "report/check_document.py"),
     "prometheus_client": ("metrics/*",),

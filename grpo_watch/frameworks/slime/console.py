@@ -62,7 +62,7 @@ class SlimeLines(LineReader):
         """What the fullest device holds as the trainer wakes up, for the row of the rollout that waits."""
         held, begin = self._rollout, MEMORY.search(line)
         found = next(dictionaries(line[begin.end() :]), None) if held is not None and begin is not None else None
-        used = row_numbers.numbers(found.row).get(USED) if found is not None else None
+        used = row_numbers.numbers((found.row if found is not None else None) or {}).get(USED)
         if held is not None and used is not None:
             most = max(used, held.values.get(USED_OF_ALL) or 0.0)
             self._rollout = MetricLine(held.step, {**held.values, USED_OF_ALL: most})
