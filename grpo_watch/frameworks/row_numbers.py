@@ -14,7 +14,7 @@ PAIRS = ("global_step/max_steps", "iteration")
 """Keys of ms-swift (HF backend, Megatron backend) that hold ``"33/80"``."""
 EIGHT_DECIMALS = 1e-8
 """ms-swift rounds all floats to 8 decimals before it writes them (3.1 to 4.6)."""
-STEPS = ("step", "global_step", "current_steps", "iteration", "train/global_step")
+STEPS = ("step", "global_step", "current_steps", "iteration", "train/global_step", "update_step")
 MAXIMA = ("max_steps", "total_steps")
 STEP_KEYS = frozenset({*PAIRS, *STEPS})
 NOT_METRICS = frozenset({*PAIRS, *STEPS, *MAXIMA})
@@ -110,7 +110,8 @@ def place(row: Mapping[str, object]) -> RowStep:
 def unwrapped(row: Mapping[str, object]) -> tuple[Mapping[str, object], bool]:
     """The flat row in ``{"step": 7, "data": {…}}`` of verl's file logger, and whether it was one; others unchanged."""
     data = row.get("data")
-    if not isinstance(data, Mapping) or whole(row.get("step")) is None:
+    nested = isinstance(data, Mapping) and any(isinstance(value, Mapping) for value in data.values())
+    if not isinstance(data, Mapping) or nested or whole(row.get("step")) is None:  # nested: an event of another writer
         return row, False
     return {**data, "step": row["step"]}, True
 

@@ -154,6 +154,31 @@ FORMS: Mapping[str, Files] = {
     "a frame in a notebook": {"train.ipynb": notebook({"text/html": html()})},
     "structured logging": {"train.jsonl": by_line(lambda row: json.dumps({"level": "info", "message": pairs(row)}))},
     "events with a payload": {"train.jsonl": by_line(lambda row: json.dumps({"event": "train", "payload": row}))},
+    "events of nested texts": {
+        "train.jsonl": by_line(
+            lambda row: json.dumps(
+                {"event": "step", "step": row["step"], "data": {"metrics": {key: str(row[key]) for key in KEYS}}}
+            )
+        )
+    },
+    "updates of episodes": {
+        "train.jsonl": by_line(
+            lambda row: json.dumps({"steps": 8, "episode": 1, "update_step": row["step"], **rest(row)})
+        )
+    },
+    "episodes of some steps": {
+        "train.log": by_line(lambda row: f"Episode {row['step']} | steps: 8 | {pairs(rest(row), ': ', ' | ')}")
+    },
+    "a log of two jobs": {
+        "train.log": by_line(
+            lambda row: f"(lr1e-6, pid=12) {pairs(row)}\n(lr1e-5, pid=34) {pairs({**row, 'reward': -1.0, 'kl': 9.0})}"
+        )
+    },
+    "lines of Influx": {
+        "train.log": by_line(
+            lambda row: f"train,host=a,run=b7 {pairs(rest(row), '=', ',')},step={row['step']}i 1700000000000000000"
+        )
+    },
     "UTF-16 without a mark": {"train.log": by_line(pairs).encode("utf-16-le")},
     "a file per step": {f"step_{row['step']:05}.json": json.dumps(rest(row)) for row in ROWS},
     "a text per step": {f"logs/step_{row['step']}.txt": pairs(rest(row), ": ", "\n") for row in ROWS},

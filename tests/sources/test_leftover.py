@@ -6,6 +6,8 @@ import gzip
 import json
 import lzma
 import os
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,30 @@ def problems(folder: Path) -> list[str]:
     finder = Discoverer()
     assert finder.discover(folder) == []
     return list(finder.problems)
+
+
+@pytest.mark.parametrize("name", ["run.zip", "run.tar.gz"])
+def test_an_archive_names_the_largest_log_in_it_and_how_to_read_it(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(json.dumps({"step": n, "reward": n / 16, "kl": 0.01, "note": "x" * n}) + "\n" for n in range(40))
+    (tmp_path / "train.jsonl").write_text(rows)
+    (tmp_path / "a.py").write_text("")
+    path = tmp_path / name
+    if name.endswith("zip"):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.write(tmp_path / "train.jsonl", "out/train.jsonl")
+            packed.write(tmp_path / "a.py", "a.py")
+    else:
+        with tarfile.open(path, "w:gz") as members:
+            members.add(tmp_path / "a.py", "a.py")
+            members.add(tmp_path / "train.jsonl", "out/train.jsonl")
+    (tmp_path / "train.jsonl").unlink()
+    how = f"{path} out/train.jsonl | grpo-watch check -"
+    (said,) = problems(tmp_path)
+    assert how in said
+    assert run_cli(["check", str(path)]) == 3
+    assert how in "".join(capsys.readouterr())
 
 
 UNREAD = "no metric row could be parsed; the first line that looks like one is "
@@ -163,3 +189,12 @@ def test_the_daemon_reports_it_on_its_page_and_once_in_its_log(
     live.settle()
     assert live.daemon.snapshot().problems == ()
     live.close()
+
+
+def test_rows_of_jsonl_are_known_by_two_metrics_of_updates_beside_a_step(tmp_path: Path) -> None:
+    """A reward of one's own name, as a fork of ROLL writes it: the folder was "no run", the file itself was read."""
+    own = {"actor/entropy": 0.6, "length/mean": 450.5, "actor/lr": 1e-6, "reward/hard_pass_rate": 0.4}
+    rows = (json.dumps({"system/step": n, **own}) + "\n" for n in range(1, 9))
+    (tmp_path / "metrics.jsonl").write_text("".join(rows))
+    (found,) = Discoverer().discover(tmp_path)
+    assert found.channels[0].name == "metrics.jsonl"

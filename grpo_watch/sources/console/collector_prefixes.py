@@ -45,6 +45,8 @@ RAY = re.compile(
     rb"(?:\[\d{1,3}(?:;\d{1,3}){0,4}m){0,2}\([^()\r\n]{0,120}?pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\)(?:\[0m)? ?"
 )
 """``(TaskRunner pid=4617, ip=10.1.51.94) ``; copies into issues lose the escape character and leave ``[36m``."""
+JOB = re.compile(rb"(?:\[\d{1,3}m){0,2}\(([\w.-]{1,100}), pid=\d")
+"""``(sweep-lr1e-5, pid=2808) ``: whose line it is in a log of several jobs, as SkyPilot writes it."""
 REPEATED = re.compile(
     rb"(?:\[\d{1,3}m)? ?\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs [^\r\n]{0,400})?"
     rb"(?:\[0m)?\s{0,4}$"
@@ -72,11 +74,11 @@ class Envelope:
     """Gives the bare pieces of wrapped ones. ``open`` means that a cut line waits for its rest.
 
     ``left_out`` counts the lines whose text the collector left out; ``rank`` is the one that torchrun put before the
-    newest piece, if any. Of a log that is a page the markup is taken off (``page``).
+    newest piece, if any, and ``job`` the job that it names. Of a log that is a page the markup is taken off (``page``).
     """
 
     def __init__(self, *, page: bool = False) -> None:
-        self._cut, self.rank = b"", ""
+        self._cut, self.rank, self.job = b"", "", ""
         self.page, self._head = page, 0
         self.left_out = 0
 
@@ -87,7 +89,7 @@ class Envelope:
 
     def take(self, data: bytes) -> Sequence[bytes]:
         """The pieces that this one completes: itself if plain, none of a cut line, several where it holds line ends."""
-        self.rank = ""
+        self.rank = self.job = ""
         if self._head < HEAD:
             self._head += len(data) + 1
             self.page = self.page or PAGE.match(data) is not None
@@ -139,6 +141,7 @@ class Envelope:
             self.rank = found[1].decode()
             data = data[found.end() :]
         if data[:1] in {b"(", b"["} and (found := RAY.match(data)) is not None:
+            self.job = job[1].decode() if (job := JOB.match(data)) is not None else ""
             data = data[found.end() :]
         if REPEATED_MARK in data and (found := REPEATED.search(data, max(0, len(data) - 600))) is not None:
             data = data[: found.start()]

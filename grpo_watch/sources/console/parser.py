@@ -27,7 +27,7 @@ from grpo_watch.sources.console.step_placement import percent_of_bar, title_step
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.rows.fields import step_before
 from grpo_watch.sources.rows.own_lines import begins_own_row
-from grpo_watch.sources.rows.own_rows import OwnRows
+from grpo_watch.sources.rows.own_rows import OwnRows, shows_row
 from grpo_watch.sources.rows.plain_text import scores_alone
 from grpo_watch.sources.settings.config_files import trainer_arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
@@ -70,7 +70,7 @@ class ConsoleParser(ConsoleRows):
         self._arguments = PrintedArguments()
         self._names = {column: name for name, column in columns.items()}
         self._own, self._gave_way = OwnRows(state, self._names), state.get("gave way") is True
-        self._fragment = b""
+        self._fragment, self._job = b"", str(state.get("job") or "")
         self._errors, self._strange = Tracebacks(state), ""
         self._drawn, self._bar_of = b"", training_bar(b"")
 
@@ -84,6 +84,7 @@ class ConsoleParser(ConsoleRows):
             **(self._tables.state() if self._tables is not None else {}),
             **({"page": True} if self._envelope.page else {}),
             **({"gave way": True} if self._gave_way else {}),
+            **({"job": self._job} if self._job else {}),
         }
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
@@ -98,9 +99,22 @@ class ConsoleParser(ConsoleRows):
         for piece in pieces:
             if self._tables is not None and (self._tables.open or PANEL in piece):
                 self._completions(piece, self._tables)
-            self._piece(piece)
+            if not (self._envelope.job and self._of_other_job(piece)):
+                self._piece(piece)
         self._settle()
         return self._out
+
+    def _of_other_job(self, piece: bytes) -> bool:
+        """Whether it is the row of another job than the one whose row came first: their steps are not one run's."""
+        job = self._envelope.job
+        if job == self._job or not (self._own.wants(piece) and shows_row(piece)):
+            return False
+        if self._job:
+            how = f"grep -F '({job}, pid=' LOG | grpo-watch check -"
+            self.stats.skip(Skip.NOT_A_ROW, f"several jobs write to this log, {self._job} is read; others: {how}")
+            return True
+        self._job = job
+        return False
 
     def went_on(self) -> None:
         """A row came: whatever failed before it did not end the job."""

@@ -13,16 +13,16 @@ from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import rollout_dumps, table_columns
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks, recognise
-from grpo_watch.frameworks.guessing import names_updates
+from grpo_watch.frameworks.guessing import OF_LEARNING, names_training, names_updates
 from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT
 from grpo_watch.sources.console.source import lone_score, signs_of
-from grpo_watch.sources.files.decompress import WINDOW, ends_of, unpacked_name
+from grpo_watch.sources.files.decompress import WINDOW, archive, ends_of, unpacked_name
 from grpo_watch.sources.rows.document import MAY_HOLD_ROWS, YAML, holds_document, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.jsonl import decode, in_pieces, rewards_by_step
-from grpo_watch.sources.rows.layouts import is_number
+from grpo_watch.sources.rows.layouts import is_number, step_key
 from grpo_watch.sources.rows.own_rows import PrintedColumns
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table, proposed
@@ -182,6 +182,8 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
     if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name) or path.parent.name == OF_METRICS):
         return SniffedFile(None)
     try:
+        if named and (how := archive(path, roots)):
+            return SniffedFile(None, problem=how)
         return _by_content(path, roots, named=named)
     except (OSError, SourceError) as error:
         if lacking(error):
@@ -265,7 +267,8 @@ def _line(line: bytes) -> ChannelContent | None:
     numbers = {key for key, value in row.items() if is_number(value) or key in PAIRED_STEPS}
     prefixed = any(key.startswith(("rewards/", "train/", "eval_")) for key in numbers)
     known = numbers & (METRIC_KEYS | PAIRED_STEPS) or prefixed or names_updates(numbers)
-    return ChannelContent.JSONL if known else None
+    learning = step_key(numbers) is not None and len(names_training(numbers) & OF_LEARNING) > 1
+    return ChannelContent.JSONL if known or learning else None
 
 
 def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> SniffedFile:

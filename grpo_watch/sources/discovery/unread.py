@@ -18,7 +18,7 @@ from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.sniff import ABOUT, CONSOLE_NAME, holds_log, lone_number
 from grpo_watch.sources.discovery.walk import WalkedFolder
-from grpo_watch.sources.files.decompress import SUFFIXES, beginning, ends_of
+from grpo_watch.sources.files.decompress import ARCHIVES, SUFFIXES, archive, beginning, ends_of
 from grpo_watch.sources.rows.document import YAML
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.jsonl import JsonlSource, decode
@@ -113,6 +113,8 @@ def unread_row(path: Path, roots: Sequence[Path]) -> str:
     Raises:
         OSError, SourceError: it can't be read.
     """
+    if path.name.endswith(ARCHIVES):
+        return archive(path, roots)
     head = beginning(path, roots, LOOKED_AT)
     if head.startswith(ZSTD):
         return f"compressed; zstdcat {shlex.quote(str(path))} | grpo-watch check -"
@@ -243,7 +245,7 @@ class Leftovers:
 def _log_names(folder: WalkedFolder) -> Iterator[Path]:
     for path in folder.files:
         name = path.name.removesuffix(path.suffix) if path.suffix in PACKED else path.name
-        if name.endswith((".jsonl", ".csv", ".tsv")) or CONSOLE_NAME.fullmatch(name):
+        if path.name.endswith(ARCHIVES) or name.endswith((".jsonl", ".csv", ".tsv")) or CONSOLE_NAME.fullmatch(name):
             yield path
     for child in folder.folders:
         yield from _log_names(child)

@@ -246,7 +246,8 @@ def step_before(text: str) -> tuple[int | None, int | None]:
 def counted(fields: Sequence[PrintedField]) -> tuple[int | None, int | None, int | None]:
     """The step that a line's counters name (the finest, or the one with the largest total), its total, the epoch."""
     epoch = next((int(one.value) for one in fields if one.counts == "epoch"), None)
-    steps = [one for one in fields if one.is_step]
+    episodes = any(one.counts == "episode" for one in fields)
+    steps = [one for one in fields if one.is_step and not (episodes and one.name.lower() == "steps")]
     if not steps:
         coarse = [one for name in COARSE for one in fields if one.counts == name]
         steps = coarse[:1]

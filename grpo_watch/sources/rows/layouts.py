@@ -17,8 +17,8 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import OF_LEARNING, guess, names_training
 
 STEP_NAMES = (
-    *("step", "global_step", "training_step", "training_iteration", "train_step", "optimizer_step", "steps"),
-    *("iteration", "iter", "update", "step_num"),
+    *("step", "global_step", "training_step", "training_iteration", "train_step", "optimizer_step", "update_step"),
+    *("steps", "iteration", "iter", "update", "step_num"),
 )
 STEP_ENDINGS = ("/global_step", "/step", "/iteration", "/step_num", "_step/value")
 """wandb's ``_step`` counts calls of its logger, and comes after them."""
@@ -56,6 +56,8 @@ def step_key(keys: Iterable[str]) -> str | None:
     if plain is not None:
         return plain
     spelled = {name.strip().lower().replace(" ", "_"): name for name in reversed(names)}
+    if "episode" in spelled:  # how long it was
+        spelled.pop("steps", None)
     exact = next((spelled[name] for name in STEP_NAMES if name in spelled), None)
     ending = (name for ending in STEP_ENDINGS for name in names if name.lower().endswith(ending))
     last = (spelled[name] for name in COARSE_STEPS if name in spelled)

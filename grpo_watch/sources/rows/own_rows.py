@@ -36,6 +36,13 @@ def _split(text: str) -> list[str]:
     return [EMPHASIS.sub("", cell) for cell in BARS.split(text)]
 
 
+def shows_row(data: bytes) -> bool:
+    """Whether a line by itself is the row of a step."""
+    fields = fields_of(data.decode("utf-8", "replace"))
+    values = {one.name: one.value for one in fields if not (one.is_step or one.counts)}
+    return len(values) < len(fields) and row_of(0, values) is not None
+
+
 class PrintedColumns:
     """Takes a log line by line: a header that names a step and a reward opens a table, other text ends it.
 

@@ -81,13 +81,15 @@ FIELD = re.compile(
     r"(?:\s?(?:/|of)\s?(?P<total>\d{1,9}))?\s?(?P<unit>%|[A-Za-z]{1,6}(?:/[A-Za-z]{1,10})?)?[\])]{0,2}[.:,]?",
     re.IGNORECASE,
 )
+STAMP = 10
+"""Digits of a time in seconds; Influx writes nanoseconds, seconds, or what is between them."""
 STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max", "median"})
 
 
 def plain(text: str) -> str:
     """The text with its tensors as numbers, its dictionaries as pairs, and without quotes and notes."""
     text = text.replace("#011", "\t") if "#011" in text else text  # as rsyslog writes a tab
-    text = THOUSANDS.sub("", text) if "," in text else text
+    text = THOUSANDS.sub("", _influx(text)) if "," in text else text
     if NUMBER_INSIDE.search(text) is not None:
         text = CALLED.sub(r"\1=\2", WRAPPED.sub(r"\1", text))
     text = TUPLE.sub(r"\1=\2", text) if "('" in text or '("' in text else text
@@ -108,6 +110,17 @@ def plain(text: str) -> str:
     if "  " in text:
         text = SIGNED.sub(r"\1 ", SIGN_AFTER.sub(r"\1 ", text))
     return text.replace('"', "").replace("'", "").replace("`", "").replace("**", "")
+
+
+def _influx(text: str) -> str:
+    """The numbers of Influx line protocol (``train,run=a reward=0.5,step=3i 170…``) as pairs; other text as it is."""
+    tags, _, rest = text.partition(" ")
+    fields, _, stamp = rest.partition(" ")
+    if len(stamp) < STAMP or not stamp.isdigit() or "=" not in fields:
+        return text
+    pairs = (pair.partition("=") for pair in (*tags.split(",")[1:], *fields.split(",")))
+    numbers = ((name, value.rstrip("iu")) for name, _, value in pairs)
+    return ", ".join(f"{name}={value}" for name, value in numbers if number(value) is not None)
 
 
 def in_words(text: str) -> str:
