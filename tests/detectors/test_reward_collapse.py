@@ -70,6 +70,13 @@ def test_one_reward_for_every_completion_is_a_broken_function(value: float, best
     assert "the reward function broke" not in collapsed.said[-1].reading.message
 
 
+def test_no_policy_is_called_unchanged_of_which_nothing_is_logged() -> None:
+    """A learning rate that is too high does this as well."""
+    run = fed([0.5] * 30 + [0.0] * 30, reward_zero_std_ratio=(0.2, 1.0))
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "critical")]
+    assert run.said[-1].reading.message.endswith("the reward function or the policy broke")
+
+
 def test_rows_every_five_steps_fire_after_ten_steps() -> None:
     """Row 34 is step 170; its window of three began at 160."""
     assert fed([0.9] * 30 + [0.0] * 10, every=5).changes == [("firing", 170, "warning")]

@@ -16,6 +16,8 @@ from grpo_watch.engine.trend import HALF, TrendSign, named, shown
 from grpo_watch.engine.window import plain_sum
 
 AGREEING = frozenset(TrendSign) - {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.TEXTS_REPEAT}
+OF_POLICY = ("entropy", "completion_length_mean", "completion_truncated_ratio", "kl_reference")
+"""One of these has to be logged for a policy to be called unchanged."""
 
 STUCK = 20
 """Rows with exactly one reward, and twice as many as ever before, after which half of the best counts as lost."""
@@ -78,8 +80,10 @@ class RewardCollapse(Detector):
         broken = not signs and len(set(trend.reward.newest)) == 1 and trend.silent.mean == 1.0
         also = f"; {named(signs)}" if signs else ""
         rose = trend.reward.highest - (trend.reward.start or 0.0) > trend.reward.beyond_noise
-        if broken:
+        if broken and any(run.newest(metric) is not None for metric in OF_POLICY):
             also = ", the same for every completion, while the policy is unchanged: the reward function broke"
+        elif broken:
+            also = ", the same for every completion: the reward function or the policy broke"
         return breach(
             value=now,
             threshold=best,
