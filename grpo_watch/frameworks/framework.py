@@ -126,6 +126,16 @@ class ConsoleMark(DataStruct, frozen=True):
     sign: re.Pattern[bytes] | None = None
 
 
+class DictionaryRow(DataStruct, frozen=True):
+    """Rows on the console that are a dictionary behind their step, on one line.
+
+    ``mark``: found in every such line; ``line``: what stands before the dictionary, its group is the step.
+    """
+
+    mark: str
+    line: re.Pattern[bytes]
+
+
 class CheckpointLayout(DataStruct, frozen=True):
     """One way to lay checkpoints out; those with one ``folder`` are used as one.
 
@@ -269,8 +279,8 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
     ``channels``: what each shows, for the documentation and for metrics that the console prints between rows.
     ``fallback``: rows of a framework that is not known are read with this table. ``any_loop``: it prepares a model for
     whatever loop trains it; its banner says nothing of the rows.
-    ``marks`` are lines that its console shows besides rows; ``parquet`` matches the name of a file of completions, its
-    group is the step; ``columns`` are those of its ``completions.jsonl``.
+    ``row`` are its rows on the console, ``marks`` lines that it shows besides; ``parquet`` matches the name of a file
+    of completions, its group is the step; ``columns`` are those of its ``completions.jsonl``.
     """
 
     name: str
@@ -293,6 +303,7 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
     step_key: str = ""
     any_loop: bool = False
     reveals: Mapping[str, str] = {}
+    row: DictionaryRow | None = None
     marks: tuple[ConsoleMark, ...] = ()
     checkpoints: tuple[CheckpointLayout, ...] = ()
     parquet: re.Pattern[str] | None = None

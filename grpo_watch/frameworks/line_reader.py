@@ -1,4 +1,4 @@
-"""What frameworks print: the ``READER`` in a ``console.py`` takes metric lines, ``keys.yaml`` has marks of others."""
+"""What frameworks print: rows, by ``row:`` of a ``keys.yaml`` or the ``READER`` of a ``console.py``, and ``marks:``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from grpo_watch.engine.records import Scalar, Stream
-from grpo_watch.frameworks.framework import ConsoleMark, MarkKind
+from grpo_watch.frameworks.framework import ConsoleMark, DictionaryRow, MarkKind
 from grpo_watch.frameworks.framework_tables import contributions, frameworks
-from grpo_watch.frameworks.row_numbers import whole
+from grpo_watch.frameworks.python_literal import dictionaries
+from grpo_watch.frameworks.row_numbers import numbers, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,26 @@ class LineReader:
         return ()
 
 
+class DictionaryLines(LineReader):
+    """Reads the rows that are a dictionary behind their step, as a data file says."""
+
+    def __init__(self, framework: str, row: DictionaryRow) -> None:
+        self.framework, self.marks, self._line = framework, (row.mark.encode(),), row.line
+
+    def feed(self, line: bytes) -> Sequence[MetricLine]:
+        """The row of one line."""
+        begin = self._line.search(line)
+        found = next(dictionaries(line[begin.end() :]), None) if begin is not None else None
+        if begin is None or found is None or found.start or not found.row:
+            return ()
+        values = numbers(found.row)
+        return (MetricLine(int(begin[1]), values),) if values else ()
+
+
 def readers() -> Sequence[LineReader]:
-    """A new reader of each ``<framework>/console.py`` (its ``READER`` class)."""
-    return tuple(reader() for reader in contributions("console", "READER"))
+    """A new reader of each data file's ``row`` and of each ``<framework>/console.py`` (its ``READER`` class)."""
+    rows = (DictionaryLines(table.name, table.row) for table in frameworks().values() if table.row is not None)
+    return (*rows, *(reader() for reader in contributions("console", "READER")))
 
 
 @cache
