@@ -108,6 +108,9 @@ def judge_by(advisory: Advisory, setup: Setup) -> Match | None:
 def _value(advisory: Advisory, setup: Setup, name: str) -> Scalar:
     if name in setup.settings:
         return setup.settings[name].value
+    whole = setup.settings.get(name.rpartition(".")[0])
+    if whole is not None and whole.value is None:  # its mapping was given and can't be read
+        return None
     default = advisory.default(name) if setup.complete else None
     return False if default is None and setup.complete and name not in NEVER_OFF else default
 

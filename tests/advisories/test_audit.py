@@ -241,3 +241,41 @@ def test_axolotls_section_of_trl(tmp_path: Path, capsys: pytest.CaptureFixture[s
         file = written(tmp_path, text.format(temperature), "axolotl.yaml")
         _, audit = audited(capsys, f"{file} --framework axolotl --framework-version 0.15.2")
         assert names(audit) == expected
+
+
+LORA = (
+    "from trl import GRPOConfig, GRPOTrainer\nfrom peft import LoraConfig\n"
+    "args = GRPOConfig(temperature=1.0, gradient_checkpointing=True{more})\n"
+    "GRPOTrainer(args=args, peft_config=LoraConfig())\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected", "unread"),
+    [
+        ("", ["GW-2025-0002"], False),
+        (", gradient_checkpointing_kwargs={'use_reentrant': True}", ["GW-2025-0002"], False),
+        (", gradient_checkpointing_kwargs={'use_reentrant': False}", [], False),
+        (", gradient_checkpointing_kwargs=dict(use_reentrant=False)", [], False),
+        (", gradient_checkpointing_kwargs=load()", [], True),
+    ],
+)
+def test_dictionaries_in_a_script_are_read(
+    more: str, expected: list[str], *, unread: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six of 21 public scripts switch re-entrant checkpointing off in a dictionary; one that can't be read is open."""
+    _, audit = audited(capsys, f"{written(tmp_path, LORA.format(more=more))} --framework-version 0.15.2")
+    assert names(audit) == expected
+    assert ("GW-2025-0002" in {each["id"] for each in audit["open"]}) is unread
+
+
+@pytest.mark.parametrize(
+    "origin", ["class GRPOConfig:\n    num_generations = 8\n", "from mine.config import GRPOConfig\n"]
+)
+def test_a_class_of_ones_own_is_no_configuration_of_trl(
+    origin: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Loops of one's own often call theirs GRPOConfig."""
+    file = written(tmp_path, f"{origin}config = GRPOConfig(num_generations=8, learning_rate=1e-6)\n")
+    code, audit = audited(capsys, f"{file} --framework-version 0.15.2")
+    assert (code, audit["framework"], names(audit)) == (3, None, [])

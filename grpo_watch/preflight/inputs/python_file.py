@@ -222,7 +222,7 @@ def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> b
     draft.saw(name)
     draft.framework = draft.framework or _framework(tree)
     scope = Scope(_assigned(tree), _arguments(calls, flags), draft.environ)
-    config = _config(calls, name, draft)
+    config = _config([call for call in calls if dotted(call.func) not in _own_names(tree)], name, draft)
     if config is not None:
         _put_config(config, scope, name, draft)
     put_attributes(tree, config, scope, name, draft)
@@ -250,6 +250,16 @@ def _framework(tree: ast.Module) -> str | None:
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules.add(node.module.split(".")[0])
     return next((name for name, facts in launch_facts().items() if facts.imported_as in modules), None)
+
+
+def _own_names(tree: ast.Module) -> set[str]:
+    """Names of configurations that are not a framework's: classes of this file, or of modules of the project."""
+    known = {facts.imported_as for facts in launch_facts().values()} | {"transformers"}
+    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] not in known):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found & {*CONFIGS}
 
 
 def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
@@ -308,7 +318,7 @@ def _put_config(call: ast.Call, scope: Scope, name: str, draft: LaunchDraft) -> 
         if not keywords(ast.Call(ast.Name("dict"), [], [ast.keyword(None, spread)]), scope):
             place = f"{name}:{spread.lineno}:{spread.col_offset + 1}"
             draft.open_ended(f"{place}: ** spreads settings that are not written out")
-    for key, value in keywords(call, scope):
+    for key, value in _leaves(keywords(call, scope), scope):
         origin = f"{name}:{value.lineno}:{value.col_offset + 1}"
         found = evaluate(value, scope)
         if found.note:
@@ -317,6 +327,13 @@ def _put_config(call: ast.Call, scope: Scope, name: str, draft: LaunchDraft) -> 
             draft.put(key, found.value, origin)
         else:
             draft.missing(key, origin, found.why)
+
+
+def _leaves(given: Iterable[tuple[str, ast.expr]], scope: Scope) -> Iterator[tuple[str, ast.expr]]:
+    """Settings, a written-out dictionary as its entries: ``gradient_checkpointing_kwargs.use_reentrant``."""
+    for key, value in given:
+        inner = entries(value, scope)
+        yield from ((f"{key}.{name}", leaf) for name, leaf in inner) if inner else [(key, value)]
 
 
 def _adapter(calls: list[ast.Call], scope: Scope, draft: LaunchDraft) -> None:
