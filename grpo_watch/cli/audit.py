@@ -7,19 +7,24 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
+from rich.cells import cell_len
 from rich.text import Text
 
 from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.config.document import nearest
+from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.records import Severity
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.audit import Audit, audit, document
 from grpo_watch.preflight.inputs.load_launch import GivenOptions
 from grpo_watch.preflight.text_report import STYLES
+from grpo_watch.report.words import say
+from grpo_watch.rules.packs import advisory_in
 from grpo_watch.safe_text import visible
 
 LIST_SCHEMA = "grpo-watch/advisories/1"
@@ -40,7 +45,8 @@ def audit_command(given: Namespace) -> int:
         print_json(document(audits))
     else:
         place = f"-- {shlex.join(given.launch)}" if given.launch else shlex.quote(str(given.path))
-        _print([line for each in audits for line in _audited(each, place)], color=given.color)
+        language = load_settings().settings.language
+        _print([line for each in audits for line in _audited(each, place, language)], color=given.color)
     harmful = any(match.advisory.severity is not Severity.INFO for each in audits for match in each.applying)
     return FOUND if harmful else FINE if any(each.judged for each in audits) else NOT_JUDGED
 
@@ -49,24 +55,31 @@ def _print(lines: Sequence[Text], *, color: bool) -> None:
     sys.stdout.write(printed(lambda console: console.print(Text("\n").join(lines)), color=color, soft_wrap=True))
 
 
-def _audited(one: Audit, place: str) -> Iterator[Text]:
+def _audited(one: Audit, place: str, language: str) -> Iterator[Text]:
     """The lines of one; ``place`` is what was to be audited, as on the command line."""
+    say_so = partial(say, language)
     if not one.judged:
-        line = Text("NOT JUDGED", style="bold").append(": no framework or version known", style="not bold")
+        line = Text(say_so("NOT JUDGED"), style="bold")
+        line.append(f"{say_so(': ')}{say_so('no framework or version known')}", style="not bold")
         yield line.append(f"  {visible(one.name)}", style="dim")
         yield Text(f"  grpo-watch audit --framework NAME --framework-version VERSION {visible(place)}")
         return
     count = len(one.applying)
-    word = Text("NO KNOWN BUG" if not count else "1 KNOWN BUG" if count == 1 else f"{count} KNOWN BUGS", style="bold")
-    yield word.append(f"  {visible(one.name)}  {one.setup.framework or 'unknown framework'}", style="dim")
+    words = "1 KNOWN BUG" if count == 1 else "{n} KNOWN BUGS"
+    found = say_so(words, n=count) if count else say_so("NO KNOWN BUG")
+    framework = one.setup.framework or say_so("unknown framework")
+    yield Text(found, style="bold").append(f"  {visible(one.name)}  {framework}", style="dim")
     judged = [f"{package} {setting.value} ({setting.origin})" for package, setting in one.versions.items()]
-    yield Text(f"  versions   {visible(', '.join(judged)) or 'none known'}", style="dim")
+    yield Text(
+        f"  {_padded(say_so('versions'), 10)} {visible(', '.join(judged)) or say_so('nothing known')}", style="dim"
+    )
     for match in one.applying:
-        advisory = match.advisory
-        line = Text(f"  {advisory.severity.value:8}  ", style=STYLES[advisory.severity.value])
+        advisory = advisory_in(language, match.advisory)
+        line = Text(f"  {_padded(say_so(advisory.severity.value), 8)}  ", style=STYLES[advisory.severity.value])
         line.append(advisory.id, style="bold")
         yield line.append(f"  {advisory.package} {match.version}", style="dim").append(f" {advisory.title}")
-        for text in (advisory.wrong, f"by {', '.join(match.given)}" if match.given else "", f"→ {advisory.fix}"):
+        given = say_so("by {settings}", settings=", ".join(match.given)) if match.given else ""
+        for text in (advisory.wrong, given, f"→ {advisory.fix}"):
             if text:
                 yield Text(f"            {visible(text.strip())}")
         yield Text(f"            {' '.join(advisory.threads)}", style="dim")
@@ -74,7 +87,12 @@ def _audited(one: Audit, place: str) -> Iterator[Text]:
     for match in one.open:
         by_command.setdefault(match.settle, []).append(match.advisory.id)
     for command, names in by_command.items():
-        yield Text(f"  not known  {', '.join(names)}: {command}", style="dim")
+        yield Text(f"  {_padded(say_so('not known'), 10)} {', '.join(names)}: {command}", style="dim")
+
+
+def _padded(text: str, columns: int) -> str:
+    """Wide characters take two columns."""
+    return text + " " * (columns - cell_len(text))
 
 
 def advisories_command(given: Namespace) -> int:
@@ -93,7 +111,9 @@ def advisories_command(given: Namespace) -> int:
     if given.format == "json":
         print_json({"schema": LIST_SCHEMA, "advisories": [msgspec.to_builtins(each) for each in chosen]})
     else:
-        _print(list(whole(chosen[0]) if name is not None else map(_brief, chosen)), color=given.color)
+        language = load_settings().settings.language
+        said = [advisory_in(language, each) for each in chosen]
+        _print(list(whole(said[0], language) if name is not None else map(_brief, said)), color=given.color)
     return FINE
 
 
@@ -101,18 +121,19 @@ def _brief(advisory: Advisory) -> Text:
     return Text(f"{advisory.id}  {advisory.package} {advisory.affected:14}  {advisory.title}")
 
 
-def whole(advisory: Advisory) -> Iterator[Text]:
-    """All that is known of an advisory."""
+def whole(advisory: Advisory, language: str) -> Iterator[Text]:
+    """All that is known of an advisory, whose words are in this language."""
+    say_so = partial(say, language)
     yield Text(f"{advisory.id}  {advisory.package}: {advisory.title}", style="bold")
-    shows = ", ".join(advisory.shows) or "nothing shows it"
+    shows = ", ".join(advisory.shows) or say_so("nothing shows it")
     for label, text in (
-        ("severity", advisory.severity.value),
-        ("affected", f"{advisory.package} {advisory.affected}"),
-        ("fixed", advisory.fixed),
-        ("when", advisory.when),
-        ("wrong", advisory.wrong),
-        ("shows", shows),
-        ("fix", advisory.fix),
-        ("threads", " ".join(advisory.threads)),
+        (say_so("severity"), say_so(advisory.severity.value)),
+        (say_so("affected"), f"{advisory.package} {advisory.affected}"),
+        (say_so("fixed"), advisory.fixed),
+        (say_so("when"), advisory.when),
+        (say_so("wrong"), advisory.wrong),
+        (say_so("shows"), shows),
+        (say_so("fix"), advisory.fix),
+        (say_so("threads"), " ".join(advisory.threads)),
     ):
-        yield Text(f"  {label:9} {text.strip()}")
+        yield Text(f"  {_padded(label, 9)} {text.strip()}")

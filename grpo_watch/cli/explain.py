@@ -21,7 +21,8 @@ from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.rule import Rule, general
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.assess import catalogue as preflight_checks
-from grpo_watch.rules.packs import load_rules
+from grpo_watch.report.words import say
+from grpo_watch.rules.packs import advisory_in, load_rules
 from grpo_watch.rules.runbook import Runbook, parameters_of, runbook_for
 
 if TYPE_CHECKING:
@@ -67,16 +68,16 @@ def explained(name: str, chosen: Settings) -> tuple[dict[str, Any], str]:
         return {"schema": SCHEMA, "check": name, "runbook": page}, page
     if bugs:
         known = [msgspec.to_builtins(advisory) for advisory in bugs]
-        return {"schema": SCHEMA, "advisories": known}, "\n".join(map(_advisory, bugs))
+        return {"schema": SCHEMA, "advisories": known}, "\n".join(_advisory(bug, chosen.language) for bug in bugs)
     names = [*rules, *checks, *(advisory.id for advisory in advisories())]
     near = ", ".join(rule for rule in names if name and name in rule)
     fix = (near and f"did you mean {near}?") or nearest(name, names) or "`grpo-watch rules list` lists all"
     raise UsageError(f"unknown rule {name!r} ({fix})")
 
 
-def _advisory(advisory: Advisory) -> str:
+def _advisory(advisory: Advisory, language: str) -> str:
     """An advisory as a page."""
-    title, *lines = (line.plain.strip() for line in whole(advisory))
+    title, *lines = (line.plain.strip() for line in whole(advisory_in(language, advisory), language))
     pairs = (line.partition(" ") for line in lines)
     return "\n".join([f"# {title}", "", *(f"- **{label}** {text.strip()}" for label, _, text in pairs if text), ""])
 
@@ -112,11 +113,19 @@ def _hints(rule: Rule) -> str:
 
 
 def _shown(rule: Rule, runbook: Runbook) -> str:
-    """The runbook with how the rule ships under its summary."""
+    """The runbook with how the rule ships under its summary, which is in the language of the rules."""
     head, separator, body = runbook.text.partition("\n## ")
+    if rule.translated:
+        head = f"# {rule.name}\n\n{rule.summary}"
+    words = "fires after {steps} and {rows}, resolves {after} after the last"
+    rows = "1 breaching row" if rule.min_observations == 1 else "{n} breaching rows"
+    steps, after = (_steps(rule.language, number) for number in (rule.for_steps, rule.keep_firing_steps))
+    breaches = say(rule.language, rows, n=rule.min_observations)
+    facts = [f"**{say(rule.language, rule.severity.value)}**"]
+    facts.append(say(rule.language, words, steps=steps, rows=breaches, after=after))
     changed = ", ".join(f"{name} = {value}" for name, value in rule.params.items())
-    facts = (
-        f"**{rule.severity.value}** · fires after {rule.for_steps} steps and {rule.min_observations} breaching rows · "
-        f"resolves {rule.keep_firing_steps} steps after the last{f' · {changed}' if changed else ''}"
-    )
-    return f"{head.rstrip()}\n\n{facts}\n\n{_hints(rule)}\n{separator}{body}"
+    return f"{head.rstrip()}\n\n{' · '.join([*facts, *filter(None, [changed])])}\n\n{_hints(rule)}\n{separator}{body}"
+
+
+def _steps(language: str, number: int) -> str:
+    return say(language, "1 step" if number == 1 else "{n} steps", n=number)

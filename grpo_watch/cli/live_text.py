@@ -9,7 +9,7 @@ from contextlib import suppress
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import coverage_line, headline
-from grpo_watch.report.view import causes, progress, software, views
+from grpo_watch.report.view import causes, progress, resolved_at, software, views
 from grpo_watch.report.words import say
 from grpo_watch.safe_text import visible
 
@@ -24,10 +24,10 @@ def summary(snapshot: RunSnapshot) -> Iterator[str]:
     yield f"{watching}{progress(snapshot)}{say(snapshot.language, ': ')}{coverage_line(snapshot)}"
     yield from firing(snapshot)
     for caveat in caveats(snapshot):
-        yield f"  {caveat}"
+        yield f"  {say(snapshot.language, caveat)}"
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
-            yield f"  broken: {rule.rule}: {rule.reason}"
+            yield f"  {say(snapshot.language, 'broken')}: {rule.rule}: {rule.reason}"
 
 
 def firing(snapshot: RunSnapshot) -> Iterator[str]:
@@ -35,7 +35,7 @@ def firing(snapshot: RunSnapshot) -> Iterator[str]:
     for view in views(snapshot):
         found = view.finding
         if view.fires:
-            yield f"  {_since(found, snapshot.language)}: {found.summary}"
+            yield f"  {_since(found, snapshot.language)}{say(snapshot.language, ': ')}{found.summary}"
 
 
 def _since(found: Finding, language: str) -> str:
@@ -51,8 +51,8 @@ def verdict(snapshot: RunSnapshot, *, lost: bool = False) -> Iterator[str]:
     yield f"{headline(snapshot)}{say(snapshot.language, ': ')}{end}"
     for view in causes(views(snapshot)):
         found = view.finding
-        still = "" if found.resolved_step is None else f", resolved at {found.resolved}"
-        yield f"  {_since(found, snapshot.language)}{still}: {found.summary}"
+        since = f"{_since(found, snapshot.language)}{resolved_at(found, snapshot.language)}"
+        yield f"  {since}{say(snapshot.language, ': ')}{found.summary}"
 
 
 def show(*lines: str) -> None:

@@ -112,8 +112,20 @@ def _exit_code(error: GrpoWatchError) -> int:
 
 def _fail(message: str, code: int) -> int:
     line = " ".join(message.split())  # it may name a file of a run: a terminal must not obey it
-    sys.stderr.write(f"grpo-watch: {visible(line)}\n")
+    sys.stderr.write(f"grpo-watch: {visible(_in_words(line))}\n")
     return code
+
+
+def _in_words(message: str) -> str:
+    """The message in the reader's language: that of the settings in this folder, else of the environment."""
+    from grpo_watch.config.settings import language_of, load_settings  # noqa: PLC0415  only here
+    from grpo_watch.report.words import sentence_words  # noqa: PLC0415  only here
+
+    try:
+        language = load_settings().settings.language
+    except GrpoWatchError:
+        language = language_of(os.environ)
+    return sentence_words(language, message, "errors")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from grpo_watch.cli.daemon_client import DaemonClient, noted_address
@@ -12,6 +13,7 @@ from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.snapshot import WORST_FIRST, RunVerdict
 from grpo_watch.report.blindness import LABELS
+from grpo_watch.report.words import say, sentence_words
 from grpo_watch.safe_text import visible
 
 NO_DAEMON = 3
@@ -27,37 +29,49 @@ def status_command(given: Namespace) -> int:
     listen, state_dir = given.listen, given.state_dir
     if listen is None and state_dir is not None:
         listen = noted_address(state_dir)
-    client = DaemonClient(load_settings({"listen": listen, "state_dir": state_dir}, config=given.config).settings)
+    settings = load_settings({"listen": listen, "state_dir": state_dir}, config=given.config).settings
+    client, say_so = DaemonClient(settings), partial(say, settings.language)
     try:
         listed, alerts = client.ask("/api/v1/runs"), client.ask("/api/v1/alerts")["alerts"]
         runs, problems = listed["runs"], listed.get("problems", [])
     except (OSError, ValueError, KeyError) as problem:
-        sys.stderr.write(f"grpo-watch: {client.why_not(problem)}\n")
+        sys.stderr.write(f"grpo-watch: {sentence_words(settings.language, client.why_not(problem), 'errors')}\n")
         return NO_DAEMON
     if given.format == "json":
         print_json({"schema": SCHEMA, "runs": runs, "alerts": alerts, "problems": problems})
     else:
-        lines = [*_lines(runs, verbose=given.verbose > 0), *(f"problem: {problem}" for problem in problems)]
-        lines += [f"page: {client.link}"] if client.link else []
+        lines = [*_lines(runs, settings.language, verbose=given.verbose > 0)]
+        lines += [say_so("problem: {what}", what=problem) for problem in problems]
+        lines += [f"{say_so('page')}{say_so(': ')}{client.link}"] if client.link else []
         sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
     return 0
 
 
-def _lines(runs: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str]:
-    """One line per run, worst first, and one per finding that fires or that the verdict still counts."""
+def _lines(runs: Sequence[Mapping[str, Any]], language: str, *, verbose: bool) -> Iterator[str]:
+    """One line per run, worst first, and one per finding that fires or that the verdict still counts.
+
+    What the daemon says is in its own language.
+    """
+    say_so = partial(say, language)
+    colon, comma = say_so(": "), say_so(", ")
     if not runs:
-        yield "no runs found yet"
+        yield say_so("no runs found yet")
     for run in sorted(runs, key=_urgency):
-        goal = f" of {run['max_steps']}" if run["max_steps"] else ""
-        going_on = "running" if run["active"] else "ended"
-        yield f"{run['run']}: {run['headline']}, {going_on}, step {run['step']}{goal} · {run['coverage']['text']}"
+        words = "step {step} of {max}" if run["max_steps"] else "step {step}"
+        step = say_so(words, step=run["step"], max=run["max_steps"])
+        state = comma.join([run["headline"], say_so("running" if run["active"] else "ended"), step])
+        yield f"{run['run']}{colon}{state} · {run['coverage']['text']}"
         for found in run["firing"]:
-            yield f"  {found['severity']}: {found['rule']} since step {found['first_step']}: {found['summary']}"
+            words, severity = "{severity}: {rule} since step {step}", say_so(found["severity"])
+            since = say_so(words, severity=severity, rule=found["rule"], step=found["first_step"])
+            yield f"  {since}{colon}{found['summary']}"
         for found in run["resolved"]:
-            yield f"  {found['severity']}, over: {found['rule']} {found['since']}: {found['summary']}"
-        yield from (f"  early sign: {sign['rule']}: {sign['text']}" for sign in run["early_signs"])
+            over = f"{say_so(found['severity'])}{comma}{say_so('over')}"
+            yield f"  {over}{colon}{found['rule']} {found['since']}{colon}{found['summary']}"
+        for sign in run["early_signs"]:
+            yield f"  {say_so('early sign')}{colon}{sign['rule']}{colon}{sign['text']}"
         yield from (f"  {caveat}" for caveat in run["caveats"])
-        yield from _unable(run["rules"], verbose=verbose)
+        yield from _unable(run["rules"], language, verbose=verbose)
 
 
 def _urgency(run: Mapping[str, Any]) -> tuple[int, bool, str]:
@@ -65,11 +79,11 @@ def _urgency(run: Mapping[str, Any]) -> tuple[int, bool, str]:
     return WORST_FIRST.index(verdict), not run["active"], run["run"]
 
 
-def _unable(rules: Sequence[Mapping[str, Any]], *, verbose: bool) -> Iterator[str]:
+def _unable(rules: Sequence[Mapping[str, Any]], language: str, *, verbose: bool) -> Iterator[str]:
     """Broken rules; with ``verbose`` the blind ones too, by kind and reason."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for rule in rules:
         if rule["status"] == "broken" or (verbose and rule["status"] == "blind"):
             by_reason.setdefault((rule["blindness"] or rule["status"], rule["text"]), []).append(rule["rule"])
     for (kind, reason), names in by_reason.items():
-        yield f"  {LABELS.get(kind, kind)}: {', '.join(names)} ({reason})"
+        yield f"  {say(language, LABELS.get(kind, kind))}{say(language, ': ')}{', '.join(names)} ({reason})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -126,7 +126,7 @@ def load_settings(
     environment = os.environ if environ is None else environ
     file = _file(config, environment, folder or Path())
     settings, origins = (Settings(), {}) if file is None else _from_file(file)
-    locale = next((name for name in _LOCALE if environment.get(name)), "")
+    locale = _locale(environment)
     if locale and "language" not in origins and environment[locale].startswith("zh"):
         settings, origins["language"] = msgspec.structs.replace(settings, language="zh"), locale
     given = {name: value for name, value in (flags or {}).items() if value not in (None, [], ())}
@@ -139,6 +139,17 @@ def load_settings(
         settings = _changed(settings, path, split, origin)
         origins[".".join(path)] = origin
     return LoadedSettings(settings, MappingProxyType(origins), file)
+
+
+def language_of(environ: Mapping[str, str]) -> Literal["en", "zh"]:
+    """The reader's language as the environment has it, where the settings can't be read."""
+    named = environ.get("GRPO_WATCH_LANGUAGE") or environ.get(_locale(environ), "")
+    return "zh" if named.startswith("zh") else "en"
+
+
+def _locale(environ: Mapping[str, str]) -> str:
+    """The variable that says what language the terminal is in; empty: none does."""
+    return next((name for name in _LOCALE if environ.get(name)), "")
 
 
 def _flag(name: str, value: object) -> str:

@@ -155,11 +155,17 @@ def when(finding: Finding, language: str = ENGLISH) -> str:
     """The steps at which it began, fired and resolved; with the severity it fired as, where that changed since."""
     text = say(language, "since step {first}, fired at {fired}", first=finding.first_step, fired=finding.fired_step)
     text += say(language, " as {severity}", severity=say(language, finding.told_as.value)) if finding.told_as else ""
-    if finding.resolved_step is not None:
-        later = finding.resolved_step < finding.fired_step  # it is a step of the attempt that went on
-        words = ", resolved at {step} of a later attempt" if later else ", resolved at {step}"
-        text += say(language, words, step=finding.resolved_step)
+    text += resolved_at(finding, language)
     return text + (say(language, ", in {n} episodes", n=len(finding.episodes)) if len(finding.episodes) > 1 else "")
+
+
+def resolved_at(finding: Finding, language: str) -> str:
+    """``, resolved at 30``; empty where it is not over."""
+    if finding.resolved_step is None:
+        return ""
+    later = finding.resolved_step < finding.fired_step  # it is a step of the attempt that went on
+    words = ", resolved at {step} of a later attempt" if later else ", resolved at {step}"
+    return say(language, words, step=finding.resolved_step)
 
 
 def course(finding: Finding, language: str = ENGLISH) -> str:

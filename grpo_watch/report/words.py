@@ -64,13 +64,13 @@ def _catalogue(language: str) -> Mapping[str, Mapping[str, Any]]:
     return translations(language)
 
 
-def sentence_words(language: str, text: str) -> str:
-    """A likely cause or a detector's sentence, in which numbers of the run may stand."""
+def sentence_words(language: str, text: str, part: str = "sentences") -> str:
+    """A likely cause or a detector's sentence, in which numbers of the run may stand; or one of the ``errors``."""
     if language == ENGLISH:
         return text
     from grpo_watch.rules.packs import sentences  # noqa: PLC0415  English needs no file
 
-    return sentences(language).said(text) or text
+    return sentences(language, part).said(text) or text
 
 
 TIMES = ("{n} second", "{n} seconds", "{n} minutes", "{n} hours", "{n} days")

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 import grpo_watch
+from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.catalogue import GROUP, catalogue, third_party
 from grpo_watch.config.document import RULE_NAME, Document, Path_, first_problem, nearest, read_document
 from grpo_watch.config.schema import Settings
@@ -142,17 +143,36 @@ def rules_for(settings: Settings) -> tuple[Rule, ...]:
 def translations(language: str) -> Mapping[str, Mapping[str, Any]]:
     """The words of a language.
 
-    ``rules`` by name, ``words`` and ``sentences`` by their English, ``evidence`` by the values' names.
+    ``rules`` by name, ``words``, ``sentences`` and ``errors`` by their English, ``evidence`` by the values' names,
+    ``advisories`` by id.
     """
     found: dict[str, dict[str, Any]] = read_document(packs_folder() / "languages" / f"{language}.yaml", RuleError).value
     return {part: {key: _folded(text) for key, text in texts.items()} for part, texts in found.items()}
 
 
 @cache
-def sentences(language: str) -> Sentences:
-    """What detectors say, and likely causes, in a language."""
+def sentences(language: str, part: str = "sentences") -> Sentences:
+    """What detectors say, and likely causes, in a language; or its ``errors``."""
     found = translations(language)
-    return sentences_of(found["sentences"], {joint: found["words"][joint] for joint in JOINTS})
+    entries = {**found[part], **(dict(_of_advisories(language)) if part == "sentences" else {})}
+    return sentences_of(entries, {joint: found["words"][joint] for joint in JOINTS})
+
+
+def advisory_in(language: str, advisory: Advisory) -> Advisory:
+    """An advisory with title, ``wrong`` and fix in a language."""
+    return (
+        advisory
+        if language == ENGLISH
+        else msgspec.structs.replace(advisory, **translations(language)["advisories"][advisory.id])
+    )
+
+
+def _of_advisories(language: str) -> Iterator[tuple[str, str]]:
+    """What ``known-bug`` says of one."""
+    for advisory in advisories():
+        said = advisory_in(language, advisory)
+        yield advisory.fix.strip(), said.fix
+        yield f"{{name}} {{text}}: {advisory.title} ({{text2}})", f"{{name}} {{text}}：{said.title}（{{text2}}）"
 
 
 def _folded(text: Any) -> Any:

@@ -20,6 +20,21 @@ def test_text_shows_how_the_rule_ships_and_what_to_do(capsys: pytest.CaptureFixt
     assert "\033" not in shown
 
 
+def test_in_chinese(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong and what to do; of an advisory all, of a misspelt name the nearest."""
+    monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
+    assert run_cli(["explain", "kl-stuck-at-zero"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("参考模型 KL 一直是 0", "严重 · 持续 8 步且有 3 行超标后触发", "检查优化器里有没有可训练的参数"):
+        assert text in shown
+    assert run_cli(["explain", "GW-2026-0204"]) == 0
+    assert "梯度被缩放且从不清零" in capsys.readouterr().out
+    assert run_cli(["advisories", "GW-2026-0204"]) == 0
+    assert "  怎么办    安装 DeepSpeed 0.18.6 以上" in capsys.readouterr().out
+    assert run_cli(["explain", "kl-stuck-at-zeros"]) == 2
+    assert capsys.readouterr().err == "grpo-watch: 没有这条规则：'kl-stuck-at-zeros'（是不是想写 kl-stuck-at-zero？）\n"  # noqa: RUF001
+
+
 def test_json_carries_rule_parameters_and_runbook(capsys: pytest.CaptureFixture[str]) -> None:
     """One object that says what a script would ask."""
     assert run_cli(["explain", "kl-stuck-at-zero", "--format", "json"]) == 0

@@ -50,6 +50,18 @@ def test_a_verdict_stands_above_the_finding_that_it_counts(capsys: pytest.Captur
     assert "resolved at 30" in second
 
 
+def test_in_chinese(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own words are; those of the daemon are in the daemon's language. So is why none answers."""
+    monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
+    with web(Resolved()) as place:
+        assert run_cli(["status", "-v", "--listen", place]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("v0 run：warning，运行中，第 33 步，共 80 步 · ")
+    assert second.startswith(f"  严重，已恢复：{FINDING.rule} ")
+    assert run_cli(["status", "--listen", "127.0.0.1:1"]) == 3
+    assert capsys.readouterr().err.startswith("grpo-watch: http://127.0.0.1:1 没有守护进程响应（")
+
+
 def settings(folder: Path, place: str, **more: object) -> list[str]:
     file = folder / "grpo-watch.yaml"
     file.write_text(json.dumps({"listen": place, "web": more}))

@@ -115,7 +115,7 @@ def zones(folder: Path, chance: random.Random) -> str:
         "Europe/Berlin": "@2026-10-25 02:59:57",
         "America/New_York": "@2026-03-08 01:59:57",
         "Australia/Lord_Howe": "@2026-04-05 01:59:57",
-        "Asia/Kathmandu": "@2026-12-31 23:59:57",
+        "Asia/Kathmandu": "@2025-12-31 23:59:57",
     }.items():
         place = folder / zone.replace("/", "-")
         place.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import inspect
 import json
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 import grpo_watch
+from grpo_watch.advisories.entries import advisories
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.metric_names import METRICS
@@ -27,7 +29,7 @@ from grpo_watch.report.blindness import LABELS
 from grpo_watch.report.charts import KINDS
 from grpo_watch.report.words import LABELS as WORDS
 from grpo_watch.report.words import TIMES, evidence_words
-from grpo_watch.rules.packs import load_rules, packs_folder, sentences, translations
+from grpo_watch.rules.packs import advisory_in, load_rules, packs_folder, sentences, translations
 
 PACKAGE = Path(grpo_watch.__file__).parent
 RUNS = Path(__file__).parents[1] / "runs"
@@ -150,6 +152,71 @@ def test_no_word_is_missing_or_left_over() -> None:
     words = translations("zh")["words"]
     assert sorted(ours() - words.keys()) == []
     assert sorted(words.keys() - ours()) == []
+
+
+PASSED_ON = re.compile(
+    r"x(?:[:.] ?x)*\.?|--(?:set|listen|address) x|x \(see x --help\)|x: a web page can't be readx"
+    r"|x: holds no run; see check_all|state x: use x"
+)
+"""Errors that say what somebody else says or have two ends, and those of the Python interface."""
+
+
+def refused() -> Iterator[str]:
+    """Every message of a ``UsageError`` and its kin for people at a terminal, each value of which is an x."""
+    for module in sorted(PACKAGE.rglob("*.py")):
+        if module.name in {"mcp_server.py", "series.py"} or "rules" in module.parts:
+            continue  # for agents and callers; rule files are English
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
+                continue
+            if node.func.id in {"UsageError", "ConfigError", "StateInUseError"} and _sampled(node.args[0]) != "x":
+                fix = [each.value for each in node.keywords if each.arg == "fix"] or node.args[2:3]
+                yield _sampled(node.args[0]) + (f" ({_sampled(fix[0])})" if fix else "")
+
+
+def _sampled(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_sampled, node.values))
+    if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.IfExp):
+        return _sampled(node.value.orelse)
+    if isinstance(node, ast.BinOp):
+        return _sampled(node.left)
+    return str(node.value) if isinstance(node, ast.Constant) else "x"
+
+
+def test_every_error_is_known() -> None:
+    known = sentences("zh", "errors")
+    missing = [text for text in refused() if not PASSED_ON.fullmatch(text)]
+    assert [text for text in missing if not re.search("[一-鿿]", known.said(text) or "")] == []
+
+
+def test_no_error_is_left_over() -> None:
+    """Each piece of it is in our code, or in that of what reads command lines."""
+    code = " ".join(
+        node.value
+        for module in [*PACKAGE.rglob("*.py"), Path(argparse.__file__)]
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    pieces = {
+        piece.strip(" :()") for entry in translations("zh")["errors"] for piece in re.split(r"\{\w+\}|[;()]", entry)
+    }
+    assert [piece for piece in pieces if piece not in code] == []
+
+
+def test_no_advisory_is_missing_or_left_over() -> None:
+    """Settings and options are those of the English."""
+    said = translations("zh")["advisories"]
+    assert said.keys() == {advisory.id for advisory in advisories()}
+    for advisory in advisories():
+        chinese = advisory_in("zh", advisory)
+        for part in ("title", "wrong", "fix"):
+            there, here = getattr(chinese, part), getattr(advisory, part)
+            assert re.search("[一-鿿]", there), (advisory.id, part)
+            assert set(NAMES.findall(there)) == set(NAMES.findall(here)), (advisory.id, part)
+        assert sentences("zh").said(f"trl 0.15: {advisory.title} ({advisory.id})") == (
+            f"trl 0.15：{chinese.title}（{advisory.id}）"
+        )
 
 
 NEVER_SAID = re.compile(
@@ -314,7 +381,7 @@ def test_findings_of_recorded_runs_have_chinese_sentences() -> None:
 
 def test_words_have_the_same_places() -> None:
     words = translations("zh")
-    for text, shown in [*words["words"].items(), *words["sentences"].items()]:
+    for text, shown in [each for part in ("words", "sentences", "errors") for each in words[part].items()]:
         places = [sorted(re.findall(r"\{(\w+)\}", each)) for each in (text, shown)]
         assert places[0] == places[1], text
 
