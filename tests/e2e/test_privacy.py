@@ -149,7 +149,7 @@ def test_one_excerpt_and_no_more(
     examples = [finding["evidence"]["example"] for finding in findings if "example" in finding["evidence"]]
     assert examples
     for example in examples:
-        assert example.startswith(f"{BEGINS} \\x1b[31m[…] ")
+        assert example.startswith(f"{BEGINS} \\x1b[31m*** ")
         assert len(example) <= 80
 
 

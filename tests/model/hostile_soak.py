@@ -162,6 +162,37 @@ def slow_disk(folder: Path, chance: random.Random) -> str:
     return f"syncs of 2 s, {kills} kills: {len(due(run))} messages, each once, in order, within {slowest:.1f} s; each row stored once"  # noqa: E501
 
 
+def read_only(folder: Path, chance: random.Random) -> str:
+    """The state can't be written for five minutes, with a row each second; then it can, and a kill follows."""
+    if shutil.which("strace") is None:
+        raise SkippedError("strace is not installed")
+    run, state = Run(folder), folder / "state"
+    refused = "write,pwrite64,writev,ftruncate,fallocate,fsync,fdatasync"
+    with receiving() as hook:
+        configured = options(folder, hook)
+        with watching(run.path, state=state, options=configured) as daemon:
+            ready(daemon)
+            files = [argument for name in state.iterdir() for argument in ("-P", str(name))]
+            failing = ["strace", "-f", "-qq", "-o", "/dev/null", *files, "-e", f"trace={refused}"]
+            failing += ["-e", f"inject={refused}:error=EROFS", "-p", str(daemon.child.pid)]
+            with subprocess.Popen(failing) as tracing:
+                for _ in range(300):
+                    alternate(run, 1)
+                    threading.Event().wait(1.0)
+                until(lambda: len(reported(hook)) >= len(due(run)), daemon.child)
+                assert "state can't be written" in daemon.said()
+                tracing.terminate()
+            until(lambda: "state is written again" in daemon.said(), daemon.child)
+            kill_all_below(daemon.child.pid)
+        with watching(run.path, state=state, options=configured) as daemon:
+            alternate(run, 2)
+            all_there(run, hook, daemon)
+            until(lambda: len(stored.rows(state)) == run.step, daemon.child)
+    assert set(stored.rows(state).values()) == {1}
+    again = len(hook.sent) - len(due(run))
+    return f"300 s without writing, then a kill: {len(due(run))} messages, each once by its id ({again} came again), in order; each row stored once"  # noqa: E501
+
+
 def kill_all_below(pid: int) -> None:
     """``strace`` and what it traces."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -303,19 +334,10 @@ def one_state(folder: Path, chance: random.Random) -> str:
     with receiving() as hook:
         configured = options(folder, hook)
         for _ in range(5):
-            command = [
-                *PROGRAM,
-                "run",
-                str(run.path),
-                "--listen",
-                ":0",
-                "--state-dir",
-                str(folder / "state"),
-                *configured,
-            ]
-            children = [
-                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(6)
-            ]
+            state = ["--listen", ":0", "--state-dir", str(folder / "state")]
+            command = [*PROGRAM, "run", str(run.path), *state, *configured]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            children = [subprocess.Popen(command, **quiet) for _ in range(6)]  # type: ignore[call-overload]
             try:
                 until(lambda: sum(child.poll() is not None for child in children) == 5)  # noqa: B023
                 alternate(run, 4)
@@ -360,17 +382,8 @@ def one_log(folder: Path, chance: random.Random) -> str:
     )
 
 
-PARTS: Sequence[Callable[[Path, random.Random], str]] = (
-    clocks,
-    stopped,
-    zones,
-    slow_disk,
-    names,
-    pages,
-    unreadable,
-    one_state,
-    one_log,
-)
+PARTS: Sequence[Callable[[Path, random.Random], str]] = (clocks, stopped, zones, slow_disk, read_only, names, pages)
+PARTS = (*PARTS, unreadable, one_state, one_log)
 
 
 def main() -> int:

@@ -13,6 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 import xxhash
 
+from grpo_watch.credentials import masked
+
 TAIL = 1_000
 """Characters looked at for loops, from the end: that is where a looping model ends up."""
 HEAD = 1_000
@@ -117,8 +119,10 @@ SPECIAL = re.compile(  # \uff5c: the bar of DeepSeek's tokens
 TEXT_KEYS = ("reasoning_content", "thinking", "content", "text", "tool_calls", "function", "name", "arguments")
 """Keys of a conversation's messages and their parts that hold what the model wrote, or thought (TRL separates them)."""
 
-_SECRET = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}|(?:sk|hf|ghp|xox[a-z])[-_][\w-]{8,200}|\d[\d -]{7,30}\d")
-"""Mail addresses, API keys, card and telephone numbers: masked in excerpts."""
+_PERSONAL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}|\d[\d -]{7,30}\d")
+"""Mail addresses, card and telephone numbers: left out of excerpts."""
+_COLOUR = re.compile(r"(\x1b\[[\d;?]{0,10}[A-Za-z])")
+"""Ends in a letter, which is no part of the word behind it."""
 
 
 def plain(text: str) -> str:
@@ -155,9 +159,10 @@ def token_ids(value: object) -> array[int] | None:
 
 
 def excerpt(head: str, limit: int = EXCERPT) -> str:
-    """One line of at most ``limit`` (below 400) characters: secrets masked, control characters escaped."""
-    masked = _SECRET.sub("[…]", head[:EXCERPT_HEAD])
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in masked[:limit])[:limit]
+    """One line of at most ``limit`` (below 400) characters: credentials masked, control characters escaped."""
+    safe = "".join(map(masked, _COLOUR.split(head[:EXCERPT_HEAD])))
+    shown = _PERSONAL.sub("[…]", safe)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown[:limit])[:limit]
 
 
 def digest(text: str) -> bytes:

@@ -147,7 +147,8 @@ def test_example_is_the_text_repeated_most() -> None:
 
 def test_excerpt_hides_secrets_and_control_characters() -> None:
     assert excerpt("mail me@example.org now") == "mail […] now"
-    assert excerpt("key sk-abcdefgh12345678 end") == "key […] end"
+    assert excerpt("key sk-abcdefgh12345678 end") == "key *** end"
+    assert excerpt('{"token": "geheim77"} --password hunter2') == '{"token": "***"} --password ***'
     assert excerpt("call 0170 1234567 now") == "call […] now"
     assert excerpt("a\n\x1b[31mb\u202e") == "a\\n\\x1b[31mb\\u202e"
     assert excerpt("x" * 1000) == "x" * EXCERPT

@@ -88,7 +88,7 @@ function differences({ comparison, whole }, other, several) {
   const parted = metrics.filter((each) => each.status === "parted").sort((one, other) => other.counted - one.counted || one.parted_step - other.parted_step);
   const listed = (status, words, run) => {
     const names = metrics.filter((each) => each.status === status).map((each) => each.metric);
-    return whole && names.length > 0 && el("p", { class: "dim" }, `${t(words, { run })}: ${names.join(", ")}`);
+    return whole && names.length > 0 && el("p", { class: "dim" }, `${t(words, { run })}${t(": ")}${names.join(", ")}`);
   };
   return [
     several && el("h2", {}, t("{one} and {other}", { one: first, other })),
