@@ -72,7 +72,8 @@ def lost(best: float, gain: float, share: float, spread: float) -> float:
     wide as the ``spread`` of single completions ever was (negative: not known) and takes ``share`` of the gain.
     """
     from_zero = share * max(best, gain) if best > 0.0 else max(-best, share * gain)
-    return from_zero if spread < 0.0 else min(from_zero, max(SPREADS * spread, share * gain))
+    scale = from_zero if spread < 0.0 else min(from_zero, max(SPREADS * spread, share * gain))
+    return scale if scale > FLOAT_NOISE else 0.0  # rewards centred over the batch: a mean of 1e-9 is rounding
 
 
 WIDTH = 5

@@ -9,7 +9,7 @@ from enum import Enum
 from math import isfinite, sqrt
 from statistics import median
 
-from grpo_watch.engine.evidence import spread_of_completions
+from grpo_watch.engine.evidence import FLOAT_NOISE, spread_of_completions
 from grpo_watch.engine.metric_trend import (
     BEGINNING,
     NOISE_FACTOR,
@@ -151,7 +151,7 @@ class Trend:
     def reward_below_start(self) -> bool:
         """Whether the reward is ``BELOW`` lower than in the first rows, in means of few rows or of many."""
         reward, long = self.reward, self.long_reward
-        if reward.mean is None or not reward.start:
+        if reward.mean is None or not reward.start or abs(reward.start) <= FLOAT_NOISE:
             return False
         least, error = BELOW * abs(reward.start), START_ERRORS * reward.noise
         if reward.start - max(reward.mean, median(reward.newest)) >= max(least, error * sqrt(2.0 / WIDTH)):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 import pytest
 
-from grpo_watch.engine.records import CompletionSummary
+from grpo_watch.engine.records import CompletionSummary, RunConfig
 from tests.support.detecting import Watched
 from tests.support.records import a_batch, a_group
 
@@ -114,3 +116,63 @@ def test_rows_that_a_console_showed_are_no_evidence() -> None:
     """Their scores are rounded, and left out."""
     bare = replace(a_batch(1), groups=(a_group((0, 1, 2, 3), "1", rewards={}),), by_prompt=True)
     assert Watched(RULE).feed(bare).blind_reason == "no dump holds advantages and rewards"
+
+
+def test_sums_are_a_warning_in_trl_which_centres_every_group() -> None:
+    run = Watched(RULE).feed(RunConfig("trl", None, {}))
+    run.feed_all(batch(step, (0.1, 0.2, 0.3, 0.4)) for step in range(1, 6))
+    assert run.changes == [("firing", 5, "warning")]
+    assert run.headline == "Advantages are not centred in their groups"
+
+
+def scored(step: int, scores: Callable[[list[int], list[int]], list[float]]) -> CompletionSummary:
+    """Two groups of eight; ``scores`` of their lengths, those of the batch before, by place in the batch."""
+    lengths, before = ([Random(f"{at} {n}").randrange(20, 200) for n in range(16)] for at in (step, step - 1))
+    rewards = scores(lengths, before)
+    cut = [(tuple(lengths[at : at + 8]), tuple(rewards[at : at + 8])) for at in (0, 8)]
+    made = [a_group(tuple(range(8)), f"{step}-{own}", lengths=own, rewards={"f": scored}) for own, scored in cut]
+    return replace(a_batch(step), groups=tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("scores", "says"),
+    [
+        (lambda lengths, _: [lengths[-1], *lengths[:-1]], "fit the completion before"),
+        (lambda lengths, _: [*lengths[1:], lengths[0]], "fit the completion after"),
+        (lambda _, before: before, "fit the same place in the batch before"),
+        (lambda lengths, _: [at % 8 + length / 1e3 for at, length in enumerate(lengths)], "the place in the group"),
+    ],
+)
+def test_rewards_of_other_texts(scores: Callable[[list[int], list[int]], list[float]], says: str) -> None:
+    """Every score is right, and another completion's."""
+    run = Watched(RULE).feed_all(scored(step, scores) for step in range(1, 60))
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "warning")]
+    assert says in run.said[-1].reading.message
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        lambda lengths, _: lengths,
+        lambda lengths, before: [one - 0.5 * other for one, other in zip(lengths, before, strict=True)],
+        lambda lengths, _: [Random(f"{at} {length}").random() for at, length in enumerate(lengths)],
+        lambda lengths, _: [float(at % 8 == 0) + length / 1e3 for at, length in enumerate(lengths)],
+    ],
+)
+def test_rewards_of_their_own_texts(scores: Callable[[list[int], list[int]], list[float]]) -> None:
+    """Also those that no length explains, and a first completion that an expert wrote."""
+    assert Watched(RULE).feed_all(scored(step, scores) for step in range(1, 200)).changes == []
+
+
+@pytest.mark.parametrize(("noise", "fires"), [(0.0, False), (0.2, False), (5.0, True)])
+def test_equal_texts_with_other_rewards(*, noise: float, fires: bool) -> None:
+    """Texts come in pairs: a judge that samples varies a little, a reward of another text as much as other texts do."""
+    batches = []
+    for step in range(1, 40):
+        rng = Random(step)
+        texts = [rng.random() for _ in range(4)]
+        rewards = tuple(texts[at // 2] + noise * rng.random() for at in range(8))
+        group = a_group((0, 0, 1, 1, 2, 2, 3, 3), str(step), rewards={"f": rewards})
+        batches.append(replace(a_batch(step), groups=(group,)))
+    run = Watched(RULE).feed_all(batches)
+    assert [state for state, _, _ in run.changes] == ["firing"] * fires

@@ -224,3 +224,16 @@ def test_whether_a_log_without_times_has_ended(records: tuple[Record, ...], seve
 )
 def test_no_fall_at_the_end(rewards: list[float], lengths: list[float], after: float) -> None:
     assert at_the_end(rewards, lengths, after=after).changes == []
+
+
+def test_a_reward_centred_over_its_batch_does_not_fall_by_rounding() -> None:
+    """Logged as 2e-10 at first and as -1e-9 later, beside a spread of 0.05."""
+    run = watched(
+        70,
+        lambda n: {
+            "reward_mean": (2e-10 if n < 20 else -1e-9) * (n % 3),
+            "reward_batch_std": 0.05,
+            "kl_reference": falling(n, 0.05, 0.9),
+        },
+    )
+    assert run.changes == []

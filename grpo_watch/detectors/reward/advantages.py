@@ -6,18 +6,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
+from itertools import combinations
 from math import isfinite, sqrt
 from statistics import fmean, stdev
 from typing import TypeAlias
 
 from grpo_watch.detectors.reward.components import AdvantageOrder, explained_by_signs, order_of
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
-from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Severity, Verdict
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import ADVANTAGE, fit, names_of
 from grpo_watch.engine.window import plain_sum
 
 LENGTHS, SUMS = "lengths", "sums"
 """Keys of the alerts about column lengths and about sums; the alert about the order has none."""
+CENTRE = (
+    "GRPO subtracts the mean of each group's rewards: look at how rewards are reshaped to (prompts, num_generations), "
+    "and at what clips or replaces advantages afterwards."
+)
 WHOLE = 0.5
 """Share of groups whose advantages do not sum to 0 that fires; an estimator centres all groups or none."""
 
@@ -37,6 +42,7 @@ class RewardMisaligned(Detector):
     def setup(self) -> None:
         """No batch seen."""
         self.streak = self.first_step = self.uncentred = 0
+        self.scores = ScoresOfTexts()
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge one batch."""
@@ -45,14 +51,15 @@ class RewardMisaligned(Detector):
             return SILENT
         if record.by_prompt:
             return no_data("no dump holds advantages and rewards")
-        return (_lengths(record), *self._order((run.functions.weighed(dumped), dumped), record.step))
+        texts = self.scores.judge(run.functions.weighed(dumped), record.step)
+        return (_lengths(record), texts, *self._order((run.functions.weighed(dumped), dumped), record.step, run))
 
-    def _order(self, read: Both, step: int) -> Iterable[Reading]:
+    def _order(self, read: Both, step: int, run: RunView) -> Iterable[Reading]:
         order = order_of(read[0])
         if not order.groups:
             return no_data("no dump holds advantages and rewards")
         self.uncentred = self.uncentred + 1 if order.off_centre > WHOLE * order.groups else 0
-        return (*self._turned(order, read, step), self._sums(order))
+        return (*self._turned(order, read, step), self._sums(order, run))
 
     def _turned(self, order: AdvantageOrder, read: Both, step: int) -> Iterable[Reading]:
         if order.pairs < self.pairs:
@@ -75,12 +82,99 @@ class RewardMisaligned(Detector):
             immediate=True,
         )
 
-    def _sums(self, order: AdvantageOrder) -> Reading:
+    def _sums(self, order: AdvantageOrder, run: RunView) -> Reading:
+        """A warning in TRL, whose estimators all centre by group; others have estimators that don't."""
         if self.uncentred < self.batches:
             return Reading(Verdict.OK, SUMS)
         message = f"the advantages of {order.off_centre} of {order.groups} groups do not sum to 0"
         evidence = {"off_centre": order.off_centre, "groups": order.groups}
-        return Reading(Verdict.BREACH, SUMS, message=message, evidence=evidence, severity=Severity.INFO)
+        severity = Severity.WARNING if run.framework == "trl" else Severity.INFO
+        reading = Reading(Verdict.BREACH, SUMS, message=message, evidence=evidence, severity=severity)
+        return replace(reading, headline="Advantages are not centred in their groups", hint=CENTRE)
+
+
+TEXTS = "texts"
+"""Key of the alert about rewards that don't follow the texts."""
+CERTAIN, MUCH_LESS = 5.0, 1 / 3
+"""Standard errors that chance does not reach in a run, and the share of them that its own text may show."""
+EQUAL_PAIRS, AS_DIFFERENT = 50, 0.7
+"""Pairs of equal texts needed, and the mean square between their rewards as a share of that between other texts': a
+judge that samples scores equal texts differently, too, but less so."""
+PLACES = 6
+"""Completions of a group from which the middle ones show a trend: the first or last may be an expert's."""
+OTHERS = (
+    "by their lengths, they fit the completion before",
+    "by their lengths, they fit the completion after",
+    "by their lengths, they fit the same place in the batch before",
+)
+SCORE_AGAIN = (
+    "Score one dumped completion by hand and compare it with its row. Look for rewards that are kept between calls, "
+    "for lists that are filtered, sorted or gathered in another order than the completions, and for scores by index."
+)
+
+
+class ScoresOfTexts:
+    """Sums over all batches of what rewards follow: their own text's length, another one's, or the place in the group.
+
+    Within a group, completions are samples of one distribution in any order, so that all but the own text is chance.
+    """
+
+    def __init__(self) -> None:
+        self._sums = [[0.0, 0.0] for _ in range(2 + len(OTHERS))]  # product and variance: own, place, others
+        self._pairs = [[0.0, 0.0], [0.0, 0.0]]  # number and squares: different texts, equal ones
+        self._before: list[float] = []
+        self.first_step = 0
+
+    def judge(self, groups: Sequence[GroupSummary], step: int) -> Reading:
+        """Take a batch, and judge all so far."""
+        lengths, scores, places = list[float](), list[float](), list[float]()
+        for group in groups:
+            functions = [[score for score in group.rewards[name] if score is not None] for name in names_of(group)]
+            if not functions or group.prompts != 1 or any(len(column) < group.size for column in functions):
+                continue
+            totals = [plain_sum(each) for each in zip(*functions, strict=True)]
+            if all(map(isfinite, totals)):
+                lengths += _from_mean(group.lengths)
+                scores += _from_mean(totals)
+                middle = group.size >= PLACES
+                ends = {0, group.size - 1}
+                places += [0.0 if at in ends or not middle else at - (group.size - 1) / 2 for at in range(group.size)]
+                self._compare(group, totals)
+        others = [0.0, *lengths[:-1]], [*lengths[1:], 0.0], self._before
+        self._before = lengths
+        for sums, feature in zip(self._sums, (lengths, places, *others), strict=True):
+            products = [one * other for one, other in zip(feature, scores, strict=False)] if scores else []
+            sums[0] += plain_sum(products)
+            sums[1] += plain_sum(product * product for product in products)
+        said, evidence = self._said()
+        self.first_step = (self.first_step or step) if said else 0
+        if not said:
+            return Reading(Verdict.OK, TEXTS)
+        message = f"rewards do not follow their texts: {said}"
+        reading = Reading(Verdict.BREACH, TEXTS, message=message, evidence=evidence, hint=SCORE_AGAIN)
+        return replace(reading, first_step=self.first_step)
+
+    def _compare(self, group: GroupSummary, totals: Sequence[float]) -> None:
+        for (one, left), (other, right) in combinations(zip(group.pattern, totals, strict=True), 2):
+            if group.lengths[group.pattern.index(one)]:  # an empty text may hide what was not dumped
+                pair = self._pairs[one == other]
+                pair[0], pair[1] = pair[0] + 1, pair[1] + (left - right) ** 2
+
+    def _said(self) -> tuple[str, dict[str, Scalar]]:
+        own, place, *others = [abs(product) / sqrt(squares) if squares else 0.0 for product, squares in self._sums]
+        found = [*zip(OTHERS, others, strict=True), ("they rise or fall with the place in the group", place / 2)]
+        said, errors = max(found, key=lambda one: one[1])
+        if errors >= CERTAIN and own <= MUCH_LESS * errors:
+            return said, {"standard_errors": round(errors, 1), "own_standard_errors": round(own, 1)}
+        (different, apart), (equal, within) = self._pairs
+        if equal >= EQUAL_PAIRS <= different and apart and within / equal >= AS_DIFFERENT * apart / different:
+            return "equal completions differ as much as other ones", {"equal_pairs": round(equal)}
+        return "", {}
+
+
+def _from_mean(values: Sequence[float]) -> list[float]:
+    mean = plain_sum(values) / len(values)
+    return [value - mean for value in values]
 
 
 def _lengths(record: CompletionSummary) -> Reading:

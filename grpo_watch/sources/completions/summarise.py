@@ -91,7 +91,7 @@ def summarise_groups(
         completions: one per row.
         rewards: per reward function one value per row; NaN, null and text become None. The key ``advantage`` holds
             advantages. A column of another length than the rows is left out.
-        group_size: G where the configuration says it; None derives it from runs of equal prompts.
+        group_size: G where the configuration says it; None derives it from runs of equal prompts, else from advantages.
         examples: what is kept of the texts.
     """
     if len(prompts) != len(completions):
@@ -109,7 +109,8 @@ def group(
     examples: KeptTexts = KeptTexts.EXCERPT,
 ) -> Grouping:
     """The same for rows that are reduced already."""
-    size = group_size or derived_group_size(rows.prompts)
+    derived = derived_group_size(rows.prompts)
+    size = group_size or centred_size(rewards.get(ADVANTAGE, ()), len(rows), derived or 1) or derived
     reason = _why_not(len(rows), size)
     prompts, digest = digests(rows)
     if reason or size is None:
@@ -130,6 +131,30 @@ def derived_group_size(prompts: Sequence[bytes]) -> int | None:
     """Greatest common divisor of the runs of equal consecutive prompts; None when it is below 2."""
     size = math.gcd(*(sum(1 for _ in run) for _, run in groupby(prompts)))
     return size if size > 1 else None
+
+
+CENTRED, LEAST_GROUPS = 1e-3, 2
+"""Share of the advantages' sizes that rounding leaves of a group's sum, and groups with a spread that must show it."""
+
+
+def centred_size(advantages: Sequence[object], rows: int, unit: int) -> int | None:
+    """The smallest G, a multiple of ``unit``, of which all consecutive groups have advantages that sum to 0.
+
+    That is how the trainer cut the batch, whatever prompts it put into a group. None where no size does.
+    """
+    values = [_number(value) for value in advantages]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    sizes = range(max(unit, 2), rows // LEAST_GROUPS + 1, unit) if len(known) == rows else ()
+    for size in sizes:
+        if rows % size == 0 and _centred([known[at : at + size] for at in range(0, rows, size)]):
+            return size
+    return None
+
+
+def _centred(groups: Sequence[Sequence[float]]) -> bool:
+    sizes = [math.fsum(map(abs, group)) for group in groups]
+    centred = all(abs(math.fsum(group)) <= CENTRED * size for group, size in zip(groups, sizes, strict=True))
+    return centred and sum(size > CENTRED * max(sizes) for size in sizes) >= LEAST_GROUPS
 
 
 def summaries(

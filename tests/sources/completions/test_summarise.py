@@ -258,3 +258,29 @@ def test_each_cell_of_a_table_is_looked_up_once() -> None:
 
     assert by_name([Row(a=1), Row(b=2), Row(a=3, b=4)]) == {"a": [1, None, 3], "b": [None, 2, 4]}
     assert len(looked) == 6
+
+
+def test_advantages_show_how_the_trainer_cut_a_batch_of_mixed_prompts() -> None:
+    """Rewards 0, 1, 2 and 5 less their mean of 2, twice: fours are centred, and pairs are not."""
+    advantages = [-2.0, -1.0, 0.0, 3.0, 3.0, 0.0, -1.0, -2.0]
+    prompts = [f"p{number}" for number in range(8)]
+    found = summarise_groups(prompts, prompts, {"advantage": advantages}, None)
+    assert [(group.size, group.prompts) for group in found.groups] == [(4, 4), (4, 4)]
+    halves = [prompt for prompt in "abcd" for _ in range(2)]
+    found = summarise_groups(halves, prompts, {"advantage": advantages}, None)
+    assert [(group.size, group.prompts) for group in found.groups] == [(4, 2), (4, 2)]
+
+
+@pytest.mark.parametrize(
+    "advantages",
+    [
+        [-3.0, -1.0, 0.0, 1.0, 2.0, 1.0, 0.5, -0.5],  # centred over the batch alone
+        [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],  # one pair with a spread shows no size
+        [float("nan"), 1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 1.0],
+        [0.0] * 8,
+    ],
+)
+def test_other_advantages_show_no_group_size(advantages: list[float]) -> None:
+    prompts = [f"p{number}" for number in range(8)]
+    found = summarise_groups(prompts, prompts, {"advantage": advantages}, None)
+    assert "the prompts do not show it" in found.reason
