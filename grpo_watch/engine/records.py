@@ -160,6 +160,7 @@ class CheckpointDigest:
 
     ``rank`` took them, only where ranks must agree (replicas, not shards); ``replicas``: groups of tensors that must.
     ``optimizer``: checksums of its ``moments`` and ``masters``. ``base``: the base model's folder, if all is still it.
+    ``unrelated``: of how many matrices the values have nothing in common with the checkpoint before, and of how many.
     ``synced``: the rollout engine had just been given the weights of this step; ``engine`` says which of several.
     """
 
@@ -177,6 +178,7 @@ class CheckpointDigest:
     replicas: tuple[tuple[str, ...], ...] = ()
     optimizer: Mapping[str, Scalar] = field(default_factory=dict)
     movement: Movement | None = None
+    unrelated: tuple[int, int] = (0, 0)
     base: str = ""
     synced: bool = False
     engine: str = ""

@@ -32,6 +32,14 @@ def test_broken_tensors_are_counted(tensor: TensorDigest, words: str) -> None:
     assert run.said[-1].reading.evidence["first"] == "bad"
 
 
+def test_weights_of_another_model() -> None:
+    """Half of the matrices are enough; fewer may be a head that was made anew; it ends when they are related again."""
+    run = Watched(RULE).feed(a_checkpoint(10, {}), a_checkpoint(20, {}, unrelated=(4, 8)))
+    assert run.changes == FIRE
+    assert run.headline == "The checkpoint holds other weights"
+    assert run.feed(a_checkpoint(30, {}, unrelated=(3, 8))).changes[-1] == ("resolved", 30, "critical")
+
+
 def test_a_problem_of_the_files_goes_first() -> None:
     """What was read of a cut-off file says nothing more."""
     run = Watched(RULE).feed(a_checkpoint(20, {}, problems=("model.safetensors: cut off", "another")))

@@ -463,6 +463,32 @@ def test_movement_needs_the_earlier_checkpoint(tmp_path: Path) -> None:
     assert outcome.movement is None
 
 
+def test_matrices_unrelated_to_the_checkpoint_before(tmp_path: Path) -> None:
+    """A model that training moved by a tenth of its size, then a new one; zeros and adapters say nothing."""
+    rng = np.random.default_rng(1)
+    first = {f"layer.{at}.weight": rng.normal(0.0, 0.05, (32, 32)).astype(np.float32) for at in range(20)}
+    moved = {name: value + rng.normal(0.0, 0.005, value.shape).astype(np.float32) for name, value in first.items()}
+    fresh = {name: rng.normal(0.0, 0.05, value.shape).astype(np.float32) for name, value in first.items()}
+    for step, weights in ((10, first), (20, moved), (30, fresh)):
+        beside = {
+            "lora_A.weight": rng.normal(size=(32, 32)).astype(np.float32),
+            "head": np.full((32, 32), step // 20, np.float32),
+            "scale": rng.normal(size=400).astype(np.float32),
+        }
+        library.save_file({**weights, **beside}, save(tmp_path, step) / "model.safetensors")
+    assert [digest.unrelated for digest in drain(source(tmp_path))] == [(0, 0), (0, 7), (8, 8)]
+
+
+def test_16_bit_matrices_are_compared_too(tmp_path: Path) -> None:
+    """Turned round in bf16, and hardly changed in fp16."""
+    first = np.random.default_rng(1).normal(0.0, 0.05, (64, 64)).astype(np.float32)
+    for step, weights in ((10, first), (20, -first)):
+        save_bf16(tmp_path, step, w=(weights.view(np.uint32) >> 16).astype(np.uint16))
+    for step, weights in ((30, first), (40, 1.1 * first)):
+        library.save_file({"w": weights.astype(np.float16)}, save(tmp_path, step) / "model.safetensors")
+    assert [digest.unrelated for digest in drain(source(tmp_path))] == [(0, 0), (1, 1), (0, 0), (0, 1)]
+
+
 def test_the_first_checkpoint_beside_its_base(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from grpo_watch.detectors.shared.checkpoint_history import masks
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
@@ -15,6 +16,27 @@ SHARDS = (
         {"deepspeed_stage": ("3",)},
     ),
 )
+
+
+OTHER = "other"
+"""Key of the alert about another model's weights."""
+WHICH_MODEL = (
+    "Compare the saved state dict with model.state_dict() at the next save: another object, freshly initialised weights"
+    " or another rank's shard is written. If the learning rate is far too high, the updates themselves did this."
+)
+
+
+def other_weights(digest: CheckpointDigest) -> Reading:
+    """Judge whether most sampled matrices are unrelated to the checkpoint before, as training never makes them."""
+    other, sampled = digest.unrelated
+    if not sampled or 2 * other < sampled:
+        return Reading(Verdict.OK, OTHER)
+    message = (
+        f"{other} of {sampled} sampled matrices of checkpoint {digest.step} are unrelated to the checkpoint before"
+    )
+    evidence: dict[str, Scalar] = {"unrelated": other, "sampled": sampled, "checkpoint": digest.path}
+    reading = Reading(Verdict.BREACH, OTHER, message=message, evidence=evidence, immediate=True)
+    return replace(reading, hint=WHICH_MODEL, headline="The checkpoint holds other weights")
 
 
 class CheckpointUnusable(Detector):
@@ -32,7 +54,7 @@ class CheckpointUnusable(Detector):
             return SILENT
         message, evidence = self._complaint(record)
         if not message:
-            return QUIET
+            return (*QUIET, other_weights(record))
         evidence["checkpoint"] = record.path
         return breach(message=message, evidence=evidence, immediate=True)
 

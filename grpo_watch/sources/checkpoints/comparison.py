@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum, inf, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -102,33 +104,92 @@ def movement(
     """
     moved = [
         name
-        for name, one in tensors.items()
-        if one.dtype in FRACTION
-        and len(one.shape) > 1
-        and one.elements >= LEAST_ELEMENTS
-        and checksums.get(name, one.checksum) != one.checksum
-        and not any(part in name for part in LEFT_OUT)
+        for name in _moved(checksums, tensors, LEAST_ELEMENTS)
+        if tensors[name].dtype in FRACTION and not any(part in name for part in LEFT_OUT)
     ]
-    if not moved:
-        return None
-    moved.sort()
-    chosen = [moved[index * len(moved) // TENSORS] for index in range(min(TENSORS, len(moved)))]
-    dtype = tensors[chosen[0]].dtype
+    chosen = _spread(moved)
+    dtype = tensors[chosen[0]].dtype if chosen else ""
+    same = [name for name in chosen if tensors[name].dtype == dtype]
+    return _movement(dtype, list(_parts(before, after, same, PART, roots).values()))
+
+
+LEAST_MATRIX, SAMPLE = 256, 1 << 14
+"""Elements of a matrix, and bytes of it, that tell whether two are related: by chance, a cosine of 1 / sqrt(256)."""
+UNRELATED = 0.2
+"""Cosine below which they are not; what training leaves of a matrix between two checkpoints is 0.9 and more."""
+
+
+def unrelated(
+    before: Path, checksums: Mapping[str, str], after: Path, tensors: Mapping[str, TensorDigest], roots: Sequence[Path]
+) -> tuple[int, int]:
+    """Of how many sampled matrices the values have nothing in common with the earlier ones, and how many were sampled.
+
+    Arguments as of ``movement``. Adapters begin at zero or at random, and are left out.
+    """
+    moved = [name for name in _moved(checksums, tensors, LEAST_MATRIX) if "lora_" not in name]
+    known = [name for name in _spread(moved) if tensors[name].dtype in {"F32", *FRACTION}]
+    found = [
+        cosine
+        for name, (old, new) in _parts(before, after, known, SAMPLE, roots).items()
+        if (cosine := _cosine(_values(old, tensors[name].dtype), _values(new, tensors[name].dtype))) is not None
+    ]
+    return sum(cosine < UNRELATED for cosine in found), len(found)
+
+
+def _values(data: bytes, dtype: str) -> Sequence[float]:
+    if dtype == "F16":
+        return [value for (value,) in struct.iter_unpack("<e", data)]
+    if dtype == "BF16":
+        data = b"".join([b"\0\0" + data[at : at + 2] for at in range(0, len(data), 2)])
+    return [value for (value,) in struct.iter_unpack("<f", data[: len(data) // 4 * 4])]
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """None where one of them is zero or not finite."""
+    sizes = fsum(value * value for value in one) * fsum(value * value for value in other)
+    product = fsum(left * right for left, right in zip(one, other, strict=True))
+    return product / sqrt(sizes) if 0.0 < sizes < inf and isfinite(product) else None
+
+
+def _moved(checksums: Mapping[str, str], tensors: Mapping[str, TensorDigest], least: int) -> list[str]:
+    """Names of matrices of at least so many elements that changed."""
+    return sorted(
+        name
+        for name, one in tensors.items()
+        if len(one.shape) > 1 and one.elements >= least and checksums.get(name, one.checksum) != one.checksum
+    )
+
+
+def _spread(names: Sequence[str]) -> list[str]:
+    """At most ``TENSORS`` of them, evenly."""
+    return [names[index * len(names) // TENSORS] for index in range(TENSORS)] if len(names) > TENSORS else [*names]
+
+
+def _parts(
+    before: Path, after: Path, names: Sequence[str], size: int, roots: Sequence[Path]
+) -> dict[str, tuple[bytes, bytes]]:
+    """The first bytes of each tensor that both checkpoints hold in the same type and shape."""
+    if not names:
+        return {}
     try:
-        places = _locate(before, roots), _locate(after, roots)
-        pairs = [
-            (_part(*places[0][name], roots), _part(*places[1][name], roots))
-            for name in chosen
-            if tensors[name].dtype == dtype and name in places[0] and name in places[1]
-        ]
+        old, new = _locate(before, roots), _locate(after, roots)
+        pairs = {
+            name: (_part(*old[name], size, roots), _part(*new[name], size, roots))
+            for name in names
+            if name in old and name in new and _alike(old[name][1], new[name][1])
+        }
     except (SourceError, TensorFileError, ChangedWhileReadError, OSError):
-        return None  # rotation may have deleted the earlier one
-    return _movement(dtype, [pair for pair in pairs if len(pair[0]) == len(pair[1]) > 0])
+        return {}  # rotation may have deleted the earlier one
+    return {name: pair for name, pair in pairs.items() if len(pair[0]) == len(pair[1]) > 0}
 
 
-def _part(path: Path, extent: Extent, roots: Sequence[Path]) -> bytes:
+def _alike(one: Extent, other: Extent) -> bool:
+    return (one.dtype, one.shape, one.strides) == (other.dtype, other.shape, other.strides)
+
+
+def _part(path: Path, extent: Extent, size: int, roots: Sequence[Path]) -> bytes:
     with opened(path, roots) as descriptor:
-        return os.pread(descriptor, min(PART, extent.end - extent.start) // 2 * 2, extent.start)
+        return os.pread(descriptor, min(size, extent.end - extent.start) // 2 * 2, extent.start)
 
 
 def _movement(dtype: str, pairs: Sequence[tuple[bytes, bytes]]) -> Movement | None:

@@ -16,7 +16,7 @@ from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.frameworks.framework_tables import layout_of
 from grpo_watch.sources.base import ChannelSource, Deferred, Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
-from grpo_watch.sources.checkpoints.comparison import movement, still_base
+from grpo_watch.sources.checkpoints.comparison import movement, still_base, unrelated
 from grpo_watch.sources.checkpoints.extents import human
 from grpo_watch.sources.checkpoints.weights import UNLIMITED, CheckpointWeights, ReadLimits, digest_checkpoint
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
@@ -37,6 +37,7 @@ class CheckpointOutcome:
     failure: str = ""
     gone: bool = False
     movement: Movement | None = None
+    unrelated: tuple[int, int] = (0, 0)
     base: str = ""
 
 
@@ -68,7 +69,8 @@ def judge_checkpoint(
         return CheckpointOutcome(gone=True)
     if before is None:
         return CheckpointOutcome(weights, base=still_base(folder, weights, roots, limits))
-    return CheckpointOutcome(weights, movement=movement(before[0], before[1], folder, weights.tensors, roots))
+    both = (*before, folder, weights.tensors, roots)
+    return CheckpointOutcome(weights, movement=movement(*both), unrelated=unrelated(*both))
 
 
 def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
@@ -248,6 +250,7 @@ class CheckpointSource(ChannelSource):
             replicas=weights.replicas,
             optimizer=weights.optimizer,
             movement=outcome.movement,
+            unrelated=outcome.unrelated,
             base=outcome.base,
         )
 
