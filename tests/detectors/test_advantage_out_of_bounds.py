@@ -103,3 +103,14 @@ def test_gdpo_shows_in_the_dump_itself() -> None:
 def standardised(scores: tuple[float, ...]) -> list[float]:
     deviation = stdev(scores) + 1e-4
     return [(score - fmean(scores)) / deviation for score in scores]
+
+
+@pytest.mark.parametrize("scale", [{"scale_rewards": "none"}, {}, {"scale_rewards": "batch"}])
+def test_rewards_of_a_million_that_nothing_divides(scale: dict[str, Scalar]) -> None:
+    """Whatever the settings say, no deviation gives 600,000; and 900 is a reward of another scale."""
+    run = Watched(RULE, **scale)
+    run.feed(row(1, advantage_max=900.0, advantage_min=-900.0))
+    assert run.changes == []
+    run.feed(row(2, advantage_max=6e5, advantage_min=-3e5))
+    assert run.changes == [("firing", 2, "warning")]
+    assert run.headline == "Advantages are not scaled"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_watch.engine.records import RunConfig
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -215,3 +216,13 @@ def test_a_kl_that_was_never_low_is_not_compared_with_what_is_usual() -> None:
     rise, level = (fed(kl).said[-1] for kl in ([0.1] * 20 + [2.0] * 5, [1.9, 2.0, 1.8, 1.9, 2.0]))
     assert "usual in this run: below 1" in rise.reading.message
     assert "above 1.5 from the first row on" in level.reading.message
+
+
+@pytest.mark.parametrize(("framework", "shows"), [("trl", [("firing", 1, "info")]), ("verl", [])])
+def test_a_kl_before_the_first_update(framework: str, shows: list[tuple[str, int, str]]) -> None:
+    """Of a full model: dropout, or another reference (a teacher may be meant); verl logs it after several updates."""
+    run = Watched(RULE).feed(RunConfig(framework, None, {}))
+    run.feed(row(1, kl_reference=0.51), row(2, kl_reference=0.77))
+    assert run.changes == shows
+    later = Watched(RULE).feed(RunConfig(framework, None, {}), row(1, kl_reference=0.0), row(2, kl_reference=0.77))
+    assert later.changes == []

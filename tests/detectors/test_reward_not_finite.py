@@ -109,3 +109,22 @@ def test_a_table_that_nobody_scored() -> None:
     group = a_group((0, 1), rewards={"math": (None, None), "advantage": (0.0, 0.0)})
     run = Watched(RULE).feed(CompletionSummary("completions", 3, (group,)))
     assert run.changes == [("firing", 3, "warning")]
+
+
+def table(step: int, *scores: float) -> CompletionSummary:
+    return CompletionSummary("completions", step, (a_group((0, 1, 2, 3), str(step), rewards={"f": scores}),))
+
+
+def test_a_score_that_stands_for_none_hides_the_others() -> None:
+    """The fifth such group fires; it is over after 20 batches without one."""
+    run = Watched(RULE).feed_all(table(s, -1e6 if s % 2 else 0.4, 0.1, 0.3, 0.2) for s in range(1, 10))
+    assert run.changes == [("firing", 9, "warning")]
+    assert run.headline == "One score hides all others"
+    run.feed_all(table(s, 0.4, 0.1, 0.3, 0.2) for s in range(10, 30))
+    assert [state for state, _, _ in run.changes] == ["firing", "resolved"]
+
+
+@pytest.mark.parametrize("scores", [(-1e6, 0.2, 0.2, 0.2), (-1.0, 0.99991, 0.99992, 0.99993), (0.0, 1e4, 3e4, 1e6)])
+def test_far_scores_that_hide_nothing(scores: tuple[float, ...]) -> None:
+    """The others are equal; or the penalty is of their size; or all are large."""
+    assert Watched(RULE).feed_all(table(s, *scores) for s in range(1, 40)).changes == []

@@ -342,3 +342,31 @@ def test_a_mean_that_is_one_number_where_nothing_else_is_logged(
 def test_a_constant_mean_beside_a_spread_proves_nothing() -> None:
     rows = (row(step, reward_mean=2.0, reward_batch_std=0.3) for step in range(1, 90))
     assert Watched(RULE).feed_all(rows).changes == []
+
+
+def equal(step: int, *rewards: tuple[float, ...]) -> CompletionSummary:
+    batch = a_batch(step, *[(0, 1)] * len(rewards))
+    made = [
+        replace(group, rewards={"f": own, "advantage": tuple((score - own[0]) / 1e-4 for score in own)})
+        for group, own in zip(batch.groups, rewards, strict=True)
+    ]
+    return replace(batch, groups=tuple(made))
+
+
+def test_equal_rewards_whose_deviation_is_rounding() -> None:
+    """Rows count half of the groups as alive, and advantages of 3e-4; the dumps show one reward for each group."""
+    run = Watched(RULE)
+    for step in range(1, 10):
+        run.feed(row(step, reward_zero_std_ratio=0.5), equal(step, (0.1, 0.1 + 1e-8), (0.3, 0.3)))
+    assert run.changes == [("firing", 5, "warning")]
+    assert "counts rounding as a spread" in run.said[-1].reading.message
+    for step in range(10, 30):
+        run.feed(row(step, reward_zero_std_ratio=0.5), equal(step, (0.1, 0.2), (0.3, 0.3)))
+    assert [state for state, _, _ in run.changes] == ["firing", "resolved"]
+
+
+def test_some_batches_without_a_spread_are_chance() -> None:
+    run = Watched(RULE)
+    for step in range(1, 30):
+        run.feed(row(step, reward_zero_std_ratio=0.5), equal(step, (0.1, 0.1 + 0.1 * (step % 5 == 0)), (0.3, 0.3)))
+    assert run.changes == []

@@ -323,6 +323,11 @@ class AdvantageArithmetic(Detector):
         return Reading(Verdict.BREACH, key, message=message, evidence={"wrong": wrong, "groups": clear})
 
 
+UNSCALED_LIMIT = 1e3
+"""Advantage that outweighs a usual KL penalty (0.001 to 0.1 times a KL of up to 1) a million times, and any clip."""
+DIVIDE = (
+    "Bring rewards to about 1 (divide them, or leave scale_rewards at group); beta and max_grad_norm are made for that."
+)
 EXTREMES = ("advantage_max", "advantage_min")
 
 
@@ -350,10 +355,13 @@ class AdvantageOutOfBounds(Detector):
         if not known or size == 1:  # a group of one is not centred: group-size-one
             return SILENT
         scaled = by_group(run.setting("scale_rewards"))
+        worst = max(known, key=abs)
+        if not scaled and abs(worst) > UNSCALED_LIMIT:
+            return _unscaled(worst)
         if not scaled or not size:
             why = "how advantages are scaled is not known (scale_rewards), or the group size (num_generations)"
             return no_data(why if scaled is not False else NotApplicable("no group's deviation divides advantages"))
-        worst, alone = max(known, key=abs), bool(run.setting("leave_one_out"))
+        alone = bool(run.setting("leave_one_out"))
         limit = self.leave_one_out if alone else self.margin * bound(size)
         if abs(worst) <= limit:
             return QUIET
@@ -369,6 +377,17 @@ class AdvantageOutOfBounds(Detector):
             evidence=evidence,
             headline="An advantage is far too large" if alone else "",
         )
+
+
+def _unscaled(worst: float) -> Iterable[Reading]:
+    return breach(
+        value=abs(worst),
+        threshold=UNSCALED_LIMIT,
+        message=f"an advantage of {worst:.6g}: nothing divides rewards, and the KL penalty has no weight beside them",
+        evidence={"advantage": worst},
+        hint=DIVIDE,
+        headline="Advantages are not scaled",
+    )
 
 
 def _gdpo(batch: CompletionSummary, worst: float, run: RunView) -> bool:

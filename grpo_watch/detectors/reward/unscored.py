@@ -67,8 +67,30 @@ def worst_gaps(summary: CompletionSummary) -> MissingScores | None:
     return max(found, key=lambda gaps: gaps.share, default=None)
 
 
-TABLE = "completions"
-"""Key of the alert about the completions table; the alert about rows has none."""
+STAND_IN, HIDES, HIDDEN_GROUPS = 1e3, 1e4, 5
+"""Size of a score that stands for none, its distance from the others as a multiple of what they differ by, and groups
+that must show it: after the division by the group's deviation, less than 1e-4 is left of the others' differences."""
+OVER = 20
+"""Batches without such a score after which they are over."""
+BOUNDED = "Return a penalty of the size of the other scores (or None), so that those still differ after normalisation."
+
+
+def hidden_differences(summary: CompletionSummary) -> tuple[int, float]:
+    """Groups in which one score hides how the others differ, and the last such score."""
+    groups, stands = 0, 0.0
+    for group in summary.groups:
+        for name in names_of(group):
+            scores = sorted(score for score in group.rewards[name] if score is not None and isfinite(score))
+            far = max([*scores[:1], *scores[-1:]], key=abs, default=0.0)
+            others = [score for score in scores if score != far]
+            apart = others[-1] - others[0] if others else 0.0
+            if abs(far) >= STAND_IN and 0.0 < HIDES * apart <= abs(far - others[0]):
+                groups, stands = groups + 1, far
+    return groups, stands
+
+
+TABLE, SENTINEL = "completions", "stand-in"
+"""Keys of the alerts about the completions table; the alert about rows has none."""
 
 
 class RewardNotFinite(Detector):
@@ -91,14 +113,14 @@ class RewardNotFinite(Detector):
         self.unscored: Counter[str] = Counter()  # rows without a score, of functions that never gave one
         self.reported: set[str] = set()
         self.ragged: set[str] = set()
-        self.streak = 0
+        self.streak = self.hidden = self.since = 0
 
     def observe(self, record: MetricRow | RunEvent | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a train row, a dumped table, or the framework's own warning."""
         if isinstance(record, MetricRow):
             return self._row(record, run)
         if isinstance(record, CompletionSummary):
-            return self._table(record)
+            return (*self._table(record), *self._stand_ins(record))
         if record.kind is not EventKind.REWARD_NONE:
             return SILENT
         severity = Severity.INFO if self.streak + 1 < self.rows else None
@@ -161,6 +183,16 @@ class RewardNotFinite(Detector):
             message=f"{worst.function} returned no finite score for {of} completions of one batch",
             evidence={"function": worst.function, "unscored": worst.unscored, "completions": worst.completions},
         )
+
+    def _stand_ins(self, summary: CompletionSummary) -> Iterable[Reading]:
+        groups, score = hidden_differences(summary)
+        self.hidden += groups
+        self.since = 0 if groups else self.since + 1
+        if not groups or self.hidden < HIDDEN_GROUPS:
+            return (Reading(Verdict.OK, SENTINEL),) if self.hidden and self.since == OVER else SILENT
+        message = f"a score of {score:g} hides in {self.hidden} groups how the other completions differ"
+        evidence: dict[str, Scalar] = {"score": score, "groups": self.hidden}
+        return breach(SENTINEL, message=message, evidence=evidence, hint=BOUNDED, headline="One score hides all others")
 
 
 SLOW = LikelyCause("The verifier is slower than its timeout under load: raise the timeout or start fewer at a time.")

@@ -67,6 +67,18 @@ def _columns(group: GroupSummary) -> dict[str, list[float]]:
     return found if whole else {}
 
 
+FAINT = 0.1
+"""Advantages that rounding gives: a deviation of 1e-8 to 1e-5 over TRL's epsilon of 1e-4."""
+
+
+def equal_in_groups(groups: Sequence[GroupSummary]) -> bool:
+    """Whether each group of one prompt has one score per function, and advantages that are rounding of it."""
+    scored = [columns for group in groups if group.prompts == 1 and group.size > 1 and (columns := _columns(group))]
+    scores = [column for columns in scored for name, column in columns.items() if name != ADVANTAGE]
+    equal = bool(scores) and all(max(column) - min(column) < FLOAT_NOISE for column in scores)
+    return equal and all(ADVANTAGE in columns and max(map(abs, columns[ADVANTAGE])) < FAINT for columns in scored)
+
+
 LEAST_ROWS, LEAST_DEAD = 4, 3
 """Rows that suffice, and rows without any spread, where they are means over a window's number of generations."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 
 from grpo_watch.detectors.shared.generations import GenerationRows
@@ -97,6 +98,23 @@ def another_reference(kl: float) -> Reading:
     )
 
 
+BEFORE_UPDATE = frozenset({"trl", "ms-swift", "unsloth"})
+"""Frameworks that log the KL of a step before its update, so that the first one's is 0 by construction."""
+NOT_THE_START = (
+    "Load the reference from the weights that training starts from (a teacher is another model on purpose), and set "
+    "dropout to 0 in the policy's configuration: in train mode its log-probabilities are random."
+)
+
+
+def before_any_update(kl: float) -> Reading:
+    """High at the first step of a full model: another reference, or a policy that is random (dropout)."""
+    message = (
+        f"KL to the reference is {kl:.3g} before the first update: the reference is another model, or dropout is on"
+    )
+    reading = Reading(Verdict.BREACH, ORIGIN, kl, OFFSET, message, {"kl_reference": kl}, severity=Severity.INFO)
+    return replace(reading, immediate=True, hint=NOT_THE_START, headline="KL does not begin at 0")
+
+
 def one_row(kl: float, limit: float) -> Reading:
     """A single spike is at most an info."""
     return Reading(
@@ -155,8 +173,10 @@ class KlExplosion(Detector):
         if record.step <= FIRST_STEPS:
             self.first[record.step] = kl
         continued = bool(run.setting("adapter")) and run.number("beta") not in {None, 0.0}
-        elsewhere = continued and record.step == FIRST_STEPS and self._elsewhere()
-        return (*([another_reference(kl)] if elsewhere else []), *self._row(record, kl, run))
+        if continued and record.step == FIRST_STEPS and self._elsewhere():
+            return (another_reference(kl), *self._row(record, kl, run))
+        before = record.step == 1 and kl >= OFFSET and run.framework in BEFORE_UPDATE and not run.setting("adapter")
+        return (*([before_any_update(kl)] if before else []), *self._row(record, kl, run))
 
     def _row(self, record: MetricRow, kl: float, run: RunView) -> Iterable[Reading]:
         if not self.generation.begins(record) and self.newest:
@@ -190,7 +210,7 @@ class KlExplosion(Detector):
         agreeing = run.trend.signs() & (WHILE_GAINING if gaining else AGREEING)
         if kl < self.limit and not agreeing and (gaining or self.fit.at_most(self.tiny_beta, run.number("beta"))):
             return QUIET
-        elsewhere = self._elsewhere()
+        elsewhere = self._elsewhere() or (run.framework in BEFORE_UPDATE and self.first.get(1, 0.0) >= OFFSET)
         runaway = kl >= RUNAWAY and not gaining
         grave = not elsewhere and (runaway or bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing))
         first = next(step for step, value in self.newest if value >= bar)
