@@ -94,7 +94,7 @@ class MetricHistory:
             columns={
                 name: [*map(_finite, old[name]), *(_finite(row.get(name)) for row in fresh.values())] for name in names
             },
-            odd=odd,
+            odd=dict(odd),  # asdict makes another Counter of a Counter, of pairs
             rows=self._rows,
             stride=self._stride,
         )

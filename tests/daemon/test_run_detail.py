@@ -111,3 +111,12 @@ def test_what_an_older_version_stored_is_still_drawn() -> None:
 def test_the_mark_that_state_files_hold_stays() -> None:
     """Another mark would make every stored run detail unreadable."""
     assert pack(RunDetail()).startswith(b"close-up 1\n")
+
+
+def test_rows_with_values_that_are_no_numbers_come_back() -> None:
+    """Pairs for keys, as ``asdict`` makes of a Counter, can not be stored: the daemon died at the end of such a run."""
+    recorder = RunDetailRecorder()
+    for step, loss in ((1, 0.5), (2, math.nan), (3, math.inf)):
+        recorder.observe(MetricRow("run", Stream.TRAIN, 1, step, {"loss": loss}))
+    detail = recorder.detail()
+    assert unpack(pack(detail)).thinned.odd == {"loss": 2}
