@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from grpo_watch.detectors.reward.zero_std import (
-    BY_PROMPT,
     CONSTANT,
     COPIES,
     FLOOR_ROWS,
@@ -15,16 +14,16 @@ from grpo_watch.detectors.reward.zero_std import (
     HIGHEST,
     NEVER_SCORED,
     DeadRowWindow,
+    EqualButForRounding,
     RowsAtZero,
     SpreadOfBatches,
     ZeroStdCause,
     ZeroStdKind,
-    equal_in_groups,
     why,
 )
 from grpo_watch.detectors.shared.generations import BatchesPerRow
 from grpo_watch.detectors.shared.likely_causes import NARROW
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.evidence import FLOAT_NOISE, NO_SPREAD, no_signal_ratio, number
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Reading, Scalar, Severity, Tick, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
@@ -37,8 +36,6 @@ AGREES = frozenset(
 """Second signals which show that the groups are not merely solved."""
 SOLVED = 1.0
 """The mean reward at which a constant one more likely means solved prompts than a function that does not look."""
-ROUNDING = "rounding"
-"""Key of the alert about rewards that differ by rounding alone."""
 REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
 UNSOLVED = tuple(kind.value for kind in ZeroStdKind if kind is not ZeroStdKind.HIGHEST)
@@ -140,9 +137,8 @@ class RewardVarianceCollapse(Detector):
         """Empty windows."""
         self.silent, self.rewards = DeadRowWindow(self.rows, self.dead_rows), Window(self.rows)
         self.at_zero, self.never_scored = RowsAtZero(), False
-        self.batches, self.per_row = SpreadOfBatches(), BatchesPerRow()
+        self.batches, self.per_row, self.equal = SpreadOfBatches(), BatchesPerRow(), EqualButForRounding(self.dead_rows)
         self.spread = False  # some rows had a spread of the batch, and nothing of their groups
-        self.equal = 0  # dumped batches in a row whose groups have one reward each
         self.lowest, self.highest = float("inf"), float("-inf")
 
     def observe(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
@@ -161,26 +157,13 @@ class RewardVarianceCollapse(Detector):
                 return (reading,)
             if self.never_scored:
                 return QUIET
-        told = run.trend.silent.first is not None
-        if told or (isinstance(record, MetricRow) and not self.batches.any_waits):
-            return self._beside_rows(record, run) if told and isinstance(record, CompletionSummary) else SILENT
+        if run.trend.silent.first is not None or (isinstance(record, MetricRow) and not self.batches.any_waits):
+            return self.equal.judge(record, run) if isinstance(record, CompletionSummary) else SILENT
         rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]
         readings = [replace(said, step=row.step) for row, ratio in rows for said in self._judge(row, ratio, run)]
         if not self.silent.shares and isinstance(record, CompletionSummary):
             return no_data(NotYet("neither metrics nor dumps show the rewards inside groups so far"))
         return readings
-
-    def _beside_rows(self, batch: CompletionSummary, run: RunView) -> Iterable[Reading]:
-        """Judge a batch although rows tell of groups: rounding gives equal rewards a deviation, which they count."""
-        if not batch.groups:
-            return SILENT
-        self.equal = self.equal + 1 if equal_in_groups(run.functions.weighed(batch.groups)) else 0
-        if self.equal < self.dead_rows or (self.silent.shares.mean() or 0.0) >= self.share:
-            return (Reading(Verdict.OK, ROUNDING),)
-        message = (
-            f"rewards are equal within all groups of {self.equal} dumped batches; the log counts rounding as a spread"
-        )
-        return breach(ROUNDING, message=message, evidence={"batches": self.equal}, hint=BY_PROMPT.hint)
 
     def _share(self, row: MetricRow, run: RunView) -> float | None:
         """Share (0…1) of the row's groups whose rewards are all equal; None where the row can't tell.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from math import comb, inf, isfinite
 from statistics import median
 from typing import NamedTuple
 
-from grpo_watch.engine.detector import RunView
+from grpo_watch.engine.detector import SILENT, RunView, breach
 from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, number
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.metric_trend import EDGE, WIDTH, CountedTrend, at_maximum
-from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Stream, Tick
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Stream, Tick, Verdict
 from grpo_watch.engine.reward_functions import ADVANTAGE
 from grpo_watch.engine.window import BATCHES_AHEAD, Window, plain_sum
 
@@ -65,18 +65,6 @@ def _columns(group: GroupSummary) -> dict[str, list[float]]:
     found = {name: [score for score in scores if score is not None] for name, scores in group.rewards.items()}
     whole = all(len(scores) == group.size and all(map(isfinite, scores)) for scores in found.values())
     return found if whole else {}
-
-
-FAINT = 0.1
-"""Advantages that rounding gives: a deviation of 1e-8 to 1e-5 over TRL's epsilon of 1e-4."""
-
-
-def equal_in_groups(groups: Sequence[GroupSummary]) -> bool:
-    """Whether each group of one prompt has one score per function, and advantages that are rounding of it."""
-    scored = [columns for group in groups if group.prompts == 1 and group.size > 1 and (columns := _columns(group))]
-    scores = [column for columns in scored for name, column in columns.items() if name != ADVANTAGE]
-    equal = bool(scores) and all(max(column) - min(column) < FLOAT_NOISE for column in scores)
-    return equal and all(ADVANTAGE in columns and max(map(abs, columns[ADVANTAGE])) < FAINT for columns in scored)
 
 
 LEAST_ROWS, LEAST_DEAD = 4, 3
@@ -326,3 +314,39 @@ def _cancels(row: MetricRow) -> bool:
     parts = [mean for key, mean in row.values.items() if split_label(key)[0] == "reward_function_mean"]
     known = [mean for mean in parts if mean is not None]
     return bool(known) and max(known) > FLOAT_NOISE and min(known) < -FLOAT_NOISE
+
+
+ROUNDING = "rounding"
+"""Key of the alert about rewards that differ by rounding alone."""
+FAINT = 0.1
+"""Advantages that rounding gives: a deviation of 1e-8 to 1e-5 over TRL's epsilon of 1e-4."""
+
+
+class EqualButForRounding:
+    """Dumped batches in a row without any spread, of which rows count some groups as alive (TRL 1.16.0)."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches, self.equal, self.alive = batches, 0, False
+
+    def judge(self, batch: CompletionSummary, run: RunView) -> Iterable[Reading]:
+        """Judge a batch although rows tell of groups."""
+        if not batch.groups:
+            return SILENT
+        if not _equal_in_groups(run.functions.weighed(batch.groups)):
+            self.equal, self.alive = 0, False
+            return (Reading(Verdict.OK, ROUNDING),)
+        self.equal, self.alive = self.equal + 1, self.alive or (run.silent or 0.0) < 1.0
+        if self.equal < self.batches or not self.alive:
+            return SILENT
+        message = (
+            f"rewards are equal within all groups of {self.equal} dumped batches; the log counts rounding as a spread"
+        )
+        return breach(ROUNDING, message=message, evidence={"batches": self.equal}, hint=BY_PROMPT.hint)
+
+
+def _equal_in_groups(groups: Sequence[GroupSummary]) -> bool:
+    """Whether each group of one prompt has one score per function, and advantages that are rounding of it."""
+    scored = [columns for group in groups if group.prompts == 1 and group.size > 1 and (columns := _columns(group))]
+    scores = [column for columns in scored for name, column in columns.items() if name != ADVANTAGE]
+    equal = bool(scores) and all(max(column) - min(column) < FLOAT_NOISE for column in scores)
+    return equal and all(ADVANTAGE in columns and max(map(abs, columns[ADVANTAGE])) < FAINT for columns in scored)
