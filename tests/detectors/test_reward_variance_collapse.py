@@ -365,6 +365,14 @@ def test_equal_rewards_whose_deviation_is_rounding() -> None:
     assert [state for state, _, _ in run.changes] == ["firing", "resolved"]
 
 
+def test_dead_groups_that_rows_count_too_are_one_alert() -> None:
+    """Each dump comes before its row, so that the newest row is still an earlier one, with a spread."""
+    run = Watched(RULE).feed(row(1, reward_zero_std_ratio=0.5))
+    for step in range(2, 20):
+        run.feed(equal(step, (0.1, 0.1), (0.3, 0.3)), row(step, reward_zero_std_ratio=1.0))
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "warning")]
+
+
 def test_some_batches_without_a_spread_are_chance() -> None:
     run = Watched(RULE)
     for step in range(1, 30):

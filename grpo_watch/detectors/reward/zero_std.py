@@ -326,17 +326,17 @@ class EqualButForRounding:
     """Dumped batches in a row without any spread, of which rows count some groups as alive (TRL 1.16.0)."""
 
     def __init__(self, batches: int) -> None:
-        self.batches, self.equal, self.alive = batches, 0, False
+        self.batches, self.equal, self.alive = batches, 0, 0
 
     def judge(self, batch: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a batch although rows tell of groups."""
         if not batch.groups:
             return SILENT
         if not _equal_in_groups(run.functions.weighed(batch.groups)):
-            self.equal, self.alive = 0, False
+            self.equal = self.alive = 0
             return (Reading(Verdict.OK, ROUNDING),)
-        self.equal, self.alive = self.equal + 1, self.alive or (run.silent or 0.0) < 1.0
-        if self.equal < self.batches or not self.alive:
+        self.equal, self.alive = self.equal + 1, self.alive + ((run.silent or 0.0) < 1.0)
+        if self.equal < self.batches or self.alive < LEAST_DEAD:  # the newest row may be the one before
             return SILENT
         message = (
             f"rewards are equal within all groups of {self.equal} dumped batches; the log counts rounding as a spread"
