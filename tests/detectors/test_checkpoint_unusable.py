@@ -33,7 +33,7 @@ def test_broken_tensors_are_counted(tensor: TensorDigest, words: str) -> None:
 
 
 def test_weights_of_another_model() -> None:
-    """Half of the matrices are enough; fewer may be a head that was made anew; it ends when they are related again."""
+    """Half of the matrices are enough; fewer may be a head that was just added; it ends when they are related again."""
     run = Watched(RULE).feed(a_checkpoint(10, {}), a_checkpoint(20, {}, unrelated=(4, 8)))
     assert run.changes == FIRE
     assert run.headline == "The checkpoint holds other weights"

@@ -164,6 +164,14 @@ def test_rewards_of_their_own_texts(scores: Callable[[list[int], list[int]], lis
     assert Watched(RULE).feed_all(scored(step, scores) for step in range(1, 200)).changes == []
 
 
+def test_one_batch_again_and_again_counts_once() -> None:
+    """Sixteen completions whose rewards happen to lie nearer to the lengths before them; each step draws them again."""
+    by_chance = scored(1, lambda lengths, _: [lengths[-1], *lengths[:-1]])
+    groups = tuple(replace(group, marks=tuple(range(8 * at, 8 * at + 8))) for at, group in enumerate(by_chance.groups))
+    batches = [replace(by_chance, step=step, groups=groups) for step in range(1, 100)]
+    assert Watched(RULE).feed_all(batches).changes == []
+
+
 @pytest.mark.parametrize(("noise", "fires"), [(0.0, False), (0.2, False), (5.0, True)])
 def test_equal_texts_with_other_rewards(*, noise: float, fires: bool) -> None:
     """Texts come in pairs: a judge that samples varies a little, a reward of another text as much as other texts do."""

@@ -122,7 +122,7 @@ class ScoresOfTexts:
     def __init__(self) -> None:
         self._sums = [[0.0, 0.0] for _ in range(2 + len(OTHERS))]  # product and variance: own, place, others
         self._pairs = [[0.0, 0.0], [0.0, 0.0]]  # number and squares: different texts, equal ones
-        self._before: list[float] = []
+        self._before, self._known = list[float](), frozenset[int]()
         self.first_step = 0
 
     def judge(self, groups: Sequence[GroupSummary], step: int) -> Reading:
@@ -132,6 +132,8 @@ class ScoresOfTexts:
             functions = [[score for score in group.rewards[name] if score is not None] for name in names_of(group)]
             if not functions or group.prompts != 1 or any(len(column) < group.size for column in functions):
                 continue
+            if self._known.intersection(group.marks):
+                continue  # texts of the batch before (one seed for each step): their chance would count again
             totals = [plain_sum(each) for each in zip(*functions, strict=True)]
             if all(map(isfinite, totals)):
                 lengths += _from_mean(group.lengths)
@@ -141,7 +143,7 @@ class ScoresOfTexts:
                 places += [0.0 if at in ends or not middle else at - (group.size - 1) / 2 for at in range(group.size)]
                 self._compare(group, totals)
         others = [0.0, *lengths[:-1]], [*lengths[1:], 0.0], self._before
-        self._before = lengths
+        self._before, self._known = lengths, frozenset(mark for group in groups for mark in group.marks)
         for sums, feature in zip(self._sums, (lengths, places, *others), strict=True):
             products = [one * other for one, other in zip(feature, scores, strict=False)] if scores else []
             sums[0] += plain_sum(products)
@@ -162,7 +164,7 @@ class ScoresOfTexts:
 
     def _said(self) -> tuple[str, dict[str, Scalar]]:
         own, place, *others = [abs(product) / sqrt(squares) if squares else 0.0 for product, squares in self._sums]
-        found = [*zip(OTHERS, others, strict=True), ("they rise or fall with the place in the group", place / 2)]
+        found = [*zip(OTHERS, others, strict=True), ("they rise or fall with the place in the group", place / 1.5)]
         said, errors = max(found, key=lambda one: one[1])
         if errors >= CERTAIN and own <= MUCH_LESS * errors:
             return said, {"standard_errors": round(errors, 1), "own_standard_errors": round(own, 1)}
