@@ -40,22 +40,15 @@ class SegmentOverlap:
         own = self._files.setdefault(place, _Written(row.channel, row.time))
         own.newest.append(row.time)
         others = (other for key, other in self._files.items() if key[0] is row.kind and other is not own)
-        found = next((other for other in others if _together(*sorted((own, other), key=_began))), None)
-        if found is not None:
-            first, second = sorted((own, found), key=_began)
-            self.problem = (
-                f"{first.channel} and {second.channel} were written at the same time: two jobs, not two attempts of "
-                "one; give each job its own folder, or watch one file"
-            )
-        return found is not None
-
-
-def _began(written: _Written) -> float:
-    return written.first
-
-
-def _together(first: _Written, second: _Written) -> bool:
-    return len(first.newest) == ENOUGH and first.newest[0] > second.first
+        for other in others:
+            first, second = sorted((own, other), key=lambda written: written.first)
+            if len(first.newest) == ENOUGH and first.newest[0] > second.first:
+                self.problem = (
+                    f"{first.channel} and {second.channel} were written at the same time: two jobs, not two attempts "
+                    "of one; give each job its own folder, or watch one file"
+                )
+                return True
+        return False
 
 
 INTERLEAVED_AFTER = 3

@@ -56,10 +56,6 @@ class StoppedSource(Source):
         """Nothing."""
         yield from ()
 
-    def finish(self) -> Iterator[Item]:
-        """Nothing."""
-        yield from ()
-
     def cursor(self) -> Cursor:
         """Where it stopped."""
         return self._cursor

@@ -216,13 +216,10 @@ class ProbeSource(ChannelSource):
             yield RunConfig(start.framework, None, settings, self.name, self.segment, FROM_ARGUMENTS)
         if start.seed is not None:
             self._seeds[start.rank] = start.seed
-        if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, self._processes()):
+        training = sum(not key.startswith(ENGINE) for key in self._files)
+        if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, training):
             same = Setting("same" if len(set(self._seeds.values())) == 1 else "different", origin)
             yield RunConfig(None, None, {"rank_seeds": same}, self.name, self.segment, FROM_ARGUMENTS)
-
-    def _processes(self) -> int:
-        """Files of processes that train."""
-        return sum(not key.startswith(ENGINE) for key in self._files)
 
     def _problem(self) -> str:
         """Who failed or can't be read."""

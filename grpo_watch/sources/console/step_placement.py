@@ -285,7 +285,9 @@ class EpochFit:
     def _by_bounds(self, shown: int, epoch: float, half: float) -> int | None:
         """Keep the step if it fits the rows before; else take the one step that fits, if a late bar explains it."""
         if (found := self._fitting(shown, epoch, half)) is None:
-            self._late_from_the_first(epoch, half)
+            if self._first is not None and self._first[1] < epoch:  # suppose that row was a step ahead of its bar, too
+                step, begin = self._first
+                self._bounds, self._first = _length(step + 1, begin, min(half, begin / 2)), None
             found = self._fitting(shown, epoch, half)
         if found is None:
             self._bounds, self._first, found = None, (shown, epoch), shown
@@ -303,12 +305,6 @@ class EpochFit:
             return shown
         only = math.ceil(least)
         return only if only == math.floor(most) and shown < only <= shown + LATE else None
-
-    def _late_from_the_first(self, epoch: float, half: float) -> None:
-        """Suppose that the only row so far was a step ahead of its bar as well."""
-        if self._first is not None and self._first[1] < epoch:
-            step, begin = self._first
-            self._bounds, self._first = _length(step + 1, begin, min(half, begin / 2)), None
 
 
 def _by_length(epoch: float, half: float, length: int) -> int | None:
