@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_watch.errors import UsageError
 from grpo_watch.extras import install
-from grpo_watch.sources.trackers.mlflow import META, METRICS, MOST_RUNS, STATES
+from grpo_watch.sources.trackers.mlflow import META, METRICS, MOST_RUNS, STATUSES
 
 ADDRESS = re.compile(r"mlflow(?:\+(?P<scheme>https?))?://(?P<host>[^/]*)(?P<path>.*)")
 """``mlflow://HOST:PORT/EXPERIMENT/RUN``: without a host what ``MLFLOW_TRACKING_URI`` says, without a run all of it."""
@@ -66,7 +66,7 @@ class MlflowServer:
         elif found["kind"] == PARAMS:
             text = str(run.data.params[found["key"]])
         else:
-            number = next((number for number, name in STATES.items() if name == run.info.status), RUNNING)
+            number = next((number for number, name in STATUSES.items() if name == run.info.status), RUNNING)
             text = f"run_name: {run.info.run_id}\nstatus: {number}\n"
         Path(target).write_text(text, encoding="utf-8")
 

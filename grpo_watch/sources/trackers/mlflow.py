@@ -114,7 +114,7 @@ LINE = re.compile(rb"(\d{13}) (\S{1,30}) (\d{1,9})")
 Line: TypeAlias = tuple[int, int, str, float]
 """Milliseconds, step, key, value: lines of all files are taken in this order."""
 STATE = re.compile(r"^status: (\d)$", re.MULTILINE)
-STATES = {"3": "FINISHED", "4": "FAILED", "5": "KILLED"}
+STATUSES = {"3": "FINISHED", "4": "FAILED", "5": "KILLED"}
 MOST_FILES, LARGEST_FILE = 4_096, 64 << 10
 """Metrics or parameters of a run, and bytes of a parameter or of the run's own file."""
 
@@ -235,7 +235,7 @@ class MlflowFilesSource(MlflowSource):
 
     def _status(self) -> str:
         found = STATE.search(self._bytes(self._path, 0, LARGEST_FILE).decode("utf-8", "replace"))
-        return STATES.get(found[1], "") if found is not None else ""
+        return STATUSES.get(found[1], "") if found is not None else ""
 
 
 def _line(key: str, line: bytes) -> Line | None:
