@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from math import log2
+
+from grpo_watch import lazy_re as re
 
 HIDDEN = "***"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt, ne, not_
@@ -13,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.expression import RAW, Compiler, Expression, Lookup, Part, applied
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar, Severity

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from grpo_watch.archive.mlflow_server import ADDRESS, MlflowServer
+from grpo_watch import lazy_re as re
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.extras import install
 

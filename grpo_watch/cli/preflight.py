@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
+from grpo_watch import lazy_re as re
 from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import Launch, launch_facts

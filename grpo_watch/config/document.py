@@ -7,7 +7,6 @@ repeated keys, at most 1 MB and 30 levels; and ``1e-7`` is a number, as in YAML 
 from __future__ import annotations
 
 import difflib
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
 import msgspec
 import yaml
 
+from grpo_watch import lazy_re as re
 from grpo_watch.errors import FilePlace, LocatedError
 from grpo_watch.shipped_yaml import SAFE_LOADER
 

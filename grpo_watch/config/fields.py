@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.config.document import LABEL_NAME, KeyProblem, ValueProblem
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.reward_functions import weights_in

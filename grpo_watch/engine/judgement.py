@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import AlertState, Scalar, Severity

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.engine.sentences import Sentences
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+
+from grpo_watch import lazy_re as re
 
 PLACE = re.compile(r"\{(\w+)\}")
 JOINTS = ("; ", ": ", ", ", " and ")

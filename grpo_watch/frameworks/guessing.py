@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.metric_names import LABELLED, labelled, split_label
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.shipped_yaml import shipped_yaml

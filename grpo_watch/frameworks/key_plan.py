@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.metric_names import LABELLED, MAX_FUNCTIONS, METRICS, labelled, split_label
 from grpo_watch.engine.records import Stream
 from grpo_watch.frameworks.framework import KeyRule

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.detectors.shared.batch_plan import release
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.frameworks.framework_tables import folders

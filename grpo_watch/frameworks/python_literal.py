@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
+
+from grpo_watch import lazy_re as re
 
 START = re.compile(rb"\{\s{0,4}['\"][A-Za-z_][^'\"\n{}]{0,200}['\"]: ?")
 CANDIDATES = 16

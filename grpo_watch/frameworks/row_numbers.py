@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Stream
 from grpo_watch.frameworks.framework_tables import recognise
 from grpo_watch.frameworks.guessing import guess, names_training

@@ -6,12 +6,12 @@ families, and the families of all runs are joined.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from grpo_watch import lazy_re as re
 from grpo_watch.metrics.daemon_snapshot import RunOverview
 
 Encoder = Callable[[Collector], bytes]

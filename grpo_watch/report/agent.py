@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import Scalar, Severity

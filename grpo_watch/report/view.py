@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from shlex import quote
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.diagnosis import LATE, Finding, Waste, earlier_sign, first_sign
 from grpo_watch.engine.judgement import guessed_lines
 from grpo_watch.engine.metric_names import split_label

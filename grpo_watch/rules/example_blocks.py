@@ -21,7 +21,6 @@ Only ``expect`` is required::
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -29,6 +28,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.advisories.judge import AdvisoryLedger
 from grpo_watch.config.document import Document, first_problem, nearest
 from grpo_watch.engine.metric_names import METRICS, SETTINGS, split_label

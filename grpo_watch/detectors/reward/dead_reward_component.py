@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import copysign
 from types import MappingProxyType
 
+from grpo_watch import lazy_re as re
 from grpo_watch.detectors.shared.generations import BatchesPerRow
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, param
 from grpo_watch.engine.evidence import FLOAT_NOISE, number

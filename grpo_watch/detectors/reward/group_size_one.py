@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from math import isclose
 
+from grpo_watch import lazy_re as re
 from grpo_watch.detectors.shared.refusals import GROUP_OF_ONE
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView, no_data
 from grpo_watch.engine.evidence import number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from math import comb, factorial, log10
 from statistics import median
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.detectors.rollouts.copies import shown, totals
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Reading, Severity, Verdict

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.detector import OK, QUIET, SILENT, Detector, NotYet, RunView, no_data, param
 from grpo_watch.engine.records import EndState, EventKind, MetricRow, Reading, RunEvent, Severity, Tick, Verdict
 from grpo_watch.engine.traits import WasteKind

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
+
+from grpo_watch import lazy_re as re
 
 
 class RefusedBatch(NamedTuple):

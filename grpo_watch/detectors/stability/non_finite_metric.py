@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 
+from grpo_watch import lazy_re as re
 from grpo_watch.detectors.shared.likely_causes import RATES
 from grpo_watch.detectors.shared.listed import listed
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, RunView

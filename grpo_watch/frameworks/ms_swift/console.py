@@ -5,9 +5,9 @@ A row: ``iteration  7/ 2174 | consumed samples: 448 | loss: -2.3E-06 | …``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 from grpo_watch.frameworks.row_numbers import duration, number
 

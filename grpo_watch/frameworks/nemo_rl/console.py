@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 
 HEAD = re.compile(rb"={5,80} (Step|Epoch) (\d{1,9})/(\d{1,9}) ={5,80}")

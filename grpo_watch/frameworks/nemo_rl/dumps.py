@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps
 
 MOST_MESSAGES = 3

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 
 LINE = re.compile(rb"\bStep (\d{1,9}) \| ")

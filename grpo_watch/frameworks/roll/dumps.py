@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps
 
 

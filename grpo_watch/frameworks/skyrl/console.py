@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries

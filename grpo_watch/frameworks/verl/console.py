@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Stream
 from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 

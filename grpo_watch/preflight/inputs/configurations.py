@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import SHIPPED_ZERO, LaunchFacts, launch_facts

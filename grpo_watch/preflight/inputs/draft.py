@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import operator
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.credentials import masked
 from grpo_watch.engine.records import Scalar, Setting
 from grpo_watch.errors import SourceError, UsageError

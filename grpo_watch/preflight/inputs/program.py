@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.launches import launch_facts
 from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Setting
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import ProgramFacts, launch_facts

@@ -7,12 +7,12 @@ sets is not known after it; functions are read in place, as if called once.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Setting
 from grpo_watch.preflight.inputs.draft import KEPT_VARIABLES, Argument, compute, read_text
 from grpo_watch.preflight.inputs.program import inner_script

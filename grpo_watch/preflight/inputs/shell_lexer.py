@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from grpo_watch import lazy_re as re
 
 PLAIN = re.compile(r"[^\s;|&()<>'\"$`\\]+")
 NAME = re.compile(r"\$(?:[A-Za-z_]\w*|[@*#?0-9$!])")

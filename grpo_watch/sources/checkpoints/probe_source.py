@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import (
     CheckpointDigest,
     CheckpointKind,

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.errors import NotUnderstoodError, TensorFileError
 from grpo_watch.sources.checkpoints.extents import BITS, WHOLE_FILE, Extent, human, naturals
 from grpo_watch.sources.checkpoints.torch_pickle import StoredTensor, read_tensors

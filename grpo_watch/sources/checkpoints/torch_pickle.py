@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.errors import NotUnderstoodError, TensorFileError
 from grpo_watch.sources.checkpoints.extents import BITS, naturals
 from grpo_watch.sources.checkpoints.pickle_opcodes import (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import CheckpointKind
 from grpo_watch.frameworks.framework_tables import layout_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 import xxhash
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import CheckpointKind, Scalar, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
 from grpo_watch.sources.checkpoints.extents import WHOLE_FILE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import CompletionSummary, Scalar, Stream
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.dump_formats import is_reward, table_columns

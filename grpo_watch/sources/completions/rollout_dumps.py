@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Item, Stream
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps, rollout_dumps

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from html import unescape
 from typing import Any
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import guess
 
 LONGEST = 1 << 20

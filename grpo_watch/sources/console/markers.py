@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.advisories.entries import packages
 from grpo_watch.advisories.judge import VERSION_OF
 from grpo_watch.credentials import masked

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import ChannelKind, EventKind, Item, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers

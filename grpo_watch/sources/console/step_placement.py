@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Scalar
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.row_numbers import whole

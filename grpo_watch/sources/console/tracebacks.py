@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.engine.records import EventKind, Scalar
 from grpo_watch.frameworks.framework_tables import frameworks

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import ADVICE, enough, lacking
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
 from grpo_watch.sources.discovery.grouping import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.completions.completion_table import holds_tables
 from grpo_watch.sources.completions.rollout_dumps import folder_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from math import isclose
 from pathlib import Path
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, lacking
 from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.errors import SourceError

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import RawRow
 from grpo_watch.errors import SourceError

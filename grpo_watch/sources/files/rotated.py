@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import lacking
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.framework_tables import frameworks

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from pathlib import Path
 from typing import Protocol
+
+from grpo_watch import lazy_re as re
 
 CHUNK = 64 << 10
 ROTATE_BYTES = 64 << 20

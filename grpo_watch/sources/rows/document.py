@@ -7,7 +7,6 @@ exhaust the reader is built.
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any
 
 import xxhash
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
 from grpo_watch.errors import SourceError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import number
 from grpo_watch.sources.rows.plain_text import FIELD, NAME, NUMBER, SIGN, in_words, is_statistic, plain

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.rows.layouts import step_key
 from grpo_watch.sources.rows.tables import MAX_COLUMNS

@@ -6,13 +6,13 @@ step, columns beside their data, the traces of a chart, or one mapping for each 
 
 from __future__ import annotations
 
-import re
 from array import array
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import OF_LEARNING, guess, names_training
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess, names_updates
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fields_in, fields_of

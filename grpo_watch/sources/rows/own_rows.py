@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Scalar
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.line_reader import MetricLine

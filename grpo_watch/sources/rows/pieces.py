@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow
 from grpo_watch.errors import SourceError

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from math import isfinite, nan
 from statistics import fmean, pstdev
 
+from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import number
 from grpo_watch.sources.rows.layouts import EVALUATION

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import ChannelKind, Item, RawRow, RunConfig, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import bases_last

@@ -5,12 +5,12 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import re
 from collections.abc import Generator, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, RunConfig, Scalar, Setting
 from grpo_watch.errors import SourceError

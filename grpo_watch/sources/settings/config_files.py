@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.advisories.entries import packages
 from grpo_watch.advisories.judge import VERSION_OF
 from grpo_watch.credentials import masked

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import yaml
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.setting_names import flatten

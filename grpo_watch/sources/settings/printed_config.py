@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Setting
 from grpo_watch.frameworks.framework import MarkKind
 from grpo_watch.frameworks.line_reader import marks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from typing import TypeAlias
 
 from google_crc32c import value as crc32c
 
+from grpo_watch import lazy_re as re
 from grpo_watch.sources.files.growing_file import FileFrame
 
 Read = Callable[[int, int], bytes]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import EventKind, Item, RunConfig
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers

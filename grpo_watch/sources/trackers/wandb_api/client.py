@@ -10,7 +10,6 @@ import base64
 import importlib
 import inspect
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.credentials import HIDDEN, masked
 from grpo_watch.frameworks.row_numbers import LONGEST_NUMBER, whole
 from grpo_watch.sources.base import KeptTexts

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import RunConfig
 from grpo_watch.errors import UsageError
 from grpo_watch.extras import install
