@@ -10,10 +10,11 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from typing import Any, get_origin
+
+from msgspec import Struct
 
 from grpo_watch.engine.detector import Detector
 
@@ -21,8 +22,7 @@ GROUP = "grpo_watch.detectors"
 """The entry point group under which packages offer detectors: a detector class, or a module that holds some."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThirdParty:
+class ThirdParty(Struct, frozen=True):
     """Detectors of installed packages by name, the package and version of each, and what could not be used."""
 
     detectors: Mapping[str, type[Detector]]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from grpo_watch.advisories.entries import Advisory, advisories, in_range
 from grpo_watch.engine.expression import RAW
@@ -16,8 +18,7 @@ NEVER_OFF = frozenset({"world_size", "adapter", "deepspeed_stage"})
 """What a launch may leave open without its being a default."""
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """Versions and settings of a run or a launch.
 
     ``settings`` holds canonical names, frameworks' own as ``raw:<key>``, and versions as ``package:<name>``.
@@ -30,8 +31,7 @@ class Setup:
     complete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """An advisory whose condition is met.
 
     ``version`` is the package's and ``origin`` where it was read; without one, whether the advisory applies is open.

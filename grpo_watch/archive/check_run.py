@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.children.pool import in_processes
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from grpo_watch.report.series import RecordedRun
 
 
-@dataclass(frozen=True)
-class CheckSetup:
+class CheckSetup(Struct, frozen=True):
     """What a check of several runs has in common; it can be sent to another process.
 
     ``overrides`` (``--set``) win over the settings file's entry for a run. ``tick`` ends each run. With ``recording``

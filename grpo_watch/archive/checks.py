@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup, check_run, failed_run
@@ -76,8 +76,7 @@ def _state(file: Path) -> tuple[str, int, int]:
 Checked: TypeAlias = FoundRun | RemoteFolder
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(Struct, frozen=True):
     """Where runs are checked: so many ``processes`` here, or on the Ray cluster at ``address``.
 
     ``results`` keeps what was checked, so that an interrupted check goes on; None keeps nothing.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from grpo_watch.archive.mlflow_server import ADDRESS, MlflowServer
+from msgspec import Struct, field
+
 from grpo_watch import lazy_re as re
+from grpo_watch.archive.mlflow_server import ADDRESS, MlflowServer
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.extras import install
 
@@ -23,8 +24,7 @@ _PAGE = re.compile(
 """Pages that people copy from a browser; files of a hub have ``/resolve/`` in their address."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
+class RemoteFile(Struct, frozen=True):
     """A file as its server lists it; ``mark`` changes when its content does (an ETag, a time, or only its size)."""
 
     path: str
@@ -32,8 +32,7 @@ class RemoteFile:
     mark: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFolder:
+class RemoteFolder(Struct, frozen=True):
     """A run's folder on a server. ``files`` are paths there."""
 
     address: str

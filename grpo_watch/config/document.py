@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 import yaml
+from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.errors import FilePlace, LocatedError
@@ -33,8 +33,7 @@ Path_: TypeAlias = "tuple[str | int, ...]"
 """Where a value is in the document: ``("rules", 2, "params", "k")``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """The values of a file; ``place_of`` locates one of them."""
 
     file: str

@@ -10,7 +10,6 @@ import math
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.config.document import LABEL_NAME, KeyProblem, ValueProblem
@@ -197,8 +197,7 @@ def bytes_per_second(text: str) -> float:
     return rate
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """Share ``index`` (from 1) of ``count``. Which share a run belongs to follows from its root folder or address.
 
     So each daemon must see the runs under the same path.

@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from grpo_watch.config.document import Document, first_problem, nearest, read_document
 from grpo_watch.config.fields import converted, wrong_value
@@ -87,8 +87,7 @@ _MODELS: tuple[type[msgspec.Struct], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSettings:
+class LoadedSettings(Struct, frozen=True):
     """Settings in force; ``origins`` names where each given key comes from (``retention.days`` for nested ones)."""
 
     settings: Settings
@@ -96,8 +95,7 @@ class LoadedSettings:
     file: Path | None
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveSetting:
+class EffectiveSetting(Struct, frozen=True):
     """One setting as ``grpo-watch config`` shows it: JSON values, secrets masked."""
 
     name: str

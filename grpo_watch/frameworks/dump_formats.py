@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePath
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from grpo_watch.frameworks.framework import TableColumns
 from grpo_watch.frameworks.framework_tables import contributions, frameworks
@@ -27,8 +28,7 @@ class DumpRow(NamedTuple):
     turn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutDumps:
+class RolloutDumps(Struct, frozen=True):
     """JSON-lines files, one per step.
 
     ``file`` matches the whole name of a file, its first group is the step; with ``inner`` that of a folder, in which

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 
 class DataStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -222,8 +222,7 @@ class Signature(DataStruct, frozen=True):
         return self.has <= keys and not self.lacks & keys
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What an era settles: the meaning of the logged spread, and whether a logged KL proves beta > 0."""
 
     reward_std: str = "unknown"

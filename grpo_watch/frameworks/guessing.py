@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
+from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.metric_names import LABELLED, labelled, split_label
@@ -17,8 +17,7 @@ from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.shipped_yaml import shipped_yaml
 
 
-@dataclass(slots=True)
-class CheckedGuesses:
+class CheckedGuesses(Struct):
     """The guesses of one channel. One value out of the metric's range refutes a key permanently.
 
     ``changed``: a key was accepted or refuted since the last ``take_news``.

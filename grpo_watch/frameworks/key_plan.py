@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.metric_names import LABELLED, MAX_FUNCTIONS, METRICS, labelled, split_label
@@ -75,8 +77,7 @@ MAX_SCORES = 64
 Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPlan:
+class KeyPlan(Struct, frozen=True):
     """How rows with one set of keys are read: the raw values that ``pick`` takes are those of ``metrics``, in order.
 
     ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one;

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from grpo_watch.engine.records import Scalar, Stream
 from grpo_watch.frameworks.framework import ConsoleMark, DictionaryRow, MarkKind
@@ -16,8 +17,7 @@ from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.row_numbers import numbers, whole
 
 
-@dataclass(frozen=True, slots=True)
-class MetricLine:
+class MetricLine(Struct, frozen=True):
     """One complete row as printed.
 
     ``step`` None: the line names none (it is counted, or a progress bar tells). ``resolution``: numbers below it print

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from grpo_watch.engine.records import RawRow, RunConfig, Scalar, Setting, Stream
 from grpo_watch.frameworks.framework import Facts, Framework
@@ -34,8 +36,7 @@ class Resolved(NamedTuple):
     scores: Mapping[str, float | None] = {}
 
 
-@dataclass(slots=True)
-class _KnownSettings:
+class _KnownSettings(Struct):
     """What configurations set so far, each with its precedence (lower is stronger, equal and later wins)."""
 
     framework: tuple[int, str] | None = None

@@ -10,8 +10,9 @@ ms-swift (and new verl) log the scheduler's rate after it stepped: the row of st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 NOISE = 1e-6
 """Spread that float32 noise alone can show, relative to max(1, |mean reward|); 6e-8 seen for rewards of 0.95."""
@@ -37,8 +38,7 @@ class Meaning(Enum):
     ONE_GROUP = frozenset({"reward_group_std", "reward_batch_std"})
 
 
-@dataclass(slots=True)
-class SpreadEvidence:
+class SpreadEvidence(Struct):
     """What the rows of one channel say about the meaning; grows with every row that has a spread."""
 
     equal: int = 0
@@ -107,8 +107,7 @@ def corrected_ratio(
     return 1.0 if 0.0 <= spread < noise(mean) else ratio
 
 
-@dataclass(slots=True)
-class AppliedRate:
+class AppliedRate(Struct):
     """Remembers the previous row of one channel."""
 
     step: int | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.engine.detector import Detector
@@ -23,8 +24,7 @@ NAMES_ITS_STEP = frozenset(
 """Channels whose step may be named; the others number their rows themselves."""
 
 
-@dataclass(frozen=True)
-class ReadRun:
+class ReadRun(Struct, frozen=True):
     """A run that was read to its end; its sources are closed.
 
     ``unused_columns`` has one line for each column that the user explained without effect, so that a spelling mistake
@@ -98,8 +98,7 @@ def _unused(columns: Mapping[str, str] | None, unread: Mapping[str, str], found:
         yield f"columns: step: has no effect here: the rows of {kinds} carry their step themselves"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedRule:
+class ReplayedRule(Struct, frozen=True):
     """One rule over one run: every time it fired, and why it could not see where it never judged anything."""
 
     rule: str

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, RunConfig, Scalar
 from grpo_watch.engine.snapshot import ROWS
@@ -109,8 +111,7 @@ STEP = "step"
 """What ``columns`` calls the step, which is no metric."""
 
 
-@dataclass(slots=True)
-class OpenedSource:
+class OpenedSource(Struct):
     """A source with what the drivers must know of it. ``early`` sources are read before all others (configuration)."""
 
     source: Source
@@ -131,8 +132,7 @@ class OpenedSource:
         return self.source.stats
 
 
-@dataclass(slots=True)
-class OpenedRun:
+class OpenedRun(Struct):
     """All opened channels of one run."""
 
     sources: list[OpenedSource] = field(default_factory=list)

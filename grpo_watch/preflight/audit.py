@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from grpo_watch.advisories.entries import packages
 from grpo_watch.advisories.judge import VERSION_OF, Match, Setup, judge

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.records import Severity
@@ -69,8 +70,7 @@ SHOWN = 2
 """Settings that one line names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """How much of a run its rules could judge.
 
     ``missing`` are blind rules by the setting that would let them judge (empty: none is known), the setting that gives

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from grpo_watch.engine.diagnosis import Finding, first_sign
 from grpo_watch.engine.records import CompletionSummary, Scalar, Severity
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = "grpo-watch/check/1"
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelReport:
+class ChannelReport(Struct, frozen=True):
     """What one channel of a run gave, which shows why something was not seen."""
 
     name: str
@@ -38,8 +38,7 @@ class ChannelReport:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(Struct, frozen=True):
     """One run's snapshot, the channels it came from, files that could not be read, and notes.
 
     ``series`` are its rows and ``batches`` its dumped completions, kept only for what draws or compares them.
@@ -95,8 +94,7 @@ class RunReport:
         return f"<RunReport {self.snapshot.run!r}: {headline(self.snapshot)}, step {self.snapshot.step}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(Struct, frozen=True):
     """How to reproduce a report: its command, our version, and when it was made (Unix seconds)."""
 
     command: str

@@ -6,8 +6,10 @@ import hashlib
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from grpo_watch import __version__
 from grpo_watch.engine.alerts import Alert, transition_id
@@ -61,8 +63,7 @@ Key = tuple[str, str]
 _NEVER = Alert()
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
+class RuleSet(Struct, frozen=True):
     """The enabled rules, the detectors, and a fingerprint per rule."""
 
     rules: tuple[Rule, ...]
@@ -96,8 +97,7 @@ def fingerprint(rule: Rule, detectors: Mapping[str, type[Detector]]) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class SettledAlerts:
+class SettledAlerts(Struct, frozen=True):
     """The alerts as they continue, and the transitions to be sent."""
 
     alerts: Mapping[Key, Alert]

@@ -16,9 +16,11 @@ A test is the block of a runbook example (see ``example_blocks.py``) with the ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from grpo_watch.config.document import Document, Path_, nearest, read_document
 from grpo_watch.engine.detector import Detector

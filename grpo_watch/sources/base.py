@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from grpo_watch.engine.records import Cursor, Item, Scalar
 from grpo_watch.sources.files.reading import TurnBudget
@@ -108,8 +109,7 @@ EACH_END = 150
 """Characters kept at either end of a long detail: paths are long, and what is wrong comes last."""
 
 
-@dataclass(slots=True)
-class SourceStats:
+class SourceStats(Struct):
     """What a source did so far. ``first_bad`` is ``line N: reason: …`` for the first piece that was skipped."""
 
     records: int = 0

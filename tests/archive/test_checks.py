@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from grpo_watch.archive.check_run import CheckSetup, backtest_all, check_run
 from grpo_watch.archive.checks import Execution, check_all

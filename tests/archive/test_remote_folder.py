@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from msgspec.structs import replace
 
 from grpo_watch.archive.checks import Execution, check_all
 from grpo_watch.archive.remote_folder import RemoteFile, copy, is_remote, remote_folders

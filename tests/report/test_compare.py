@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.compare import compare, document

@@ -6,9 +6,10 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
+
+from msgspec import Struct
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, Stream
 from grpo_watch.errors import SourceError
@@ -20,8 +21,7 @@ from grpo_watch.sources.files.reading import inside, open_regular
 log = logging.getLogger("grpo_watch.source")
 
 
-@dataclass(frozen=True, slots=True)
-class DumpResult:
+class DumpResult(Struct, frozen=True):
     """What became of one file. ``signature`` is (size, mtime in ns) of what was read; None when it could not be opened.
 
     ``failure`` with ``skip``: why there is no grouping; ``gone`` marks a file that vanished.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import CompletionSummary, Scalar, Stream
@@ -29,8 +30,7 @@ MOST_STEPS = 10**12
 """No run makes so many; a larger number is damage."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionTable:
+class CompletionTable(Struct, frozen=True):
     """The rows of one dump.
 
     ``single`` marks one row per completion (ms-swift's Ray trainer), ``per_generation`` a schema in which several

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
 import xxhash
+from msgspec import Struct
 
 from grpo_watch.engine.metric_names import MAX_FUNCTIONS
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, Stream
@@ -39,8 +39,7 @@ MARKS = 16
 """Distinct texts of a group whose hashes are kept, so that another step's can be recognised."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grouping:
+class Grouping(Struct, frozen=True):
     """The groups of one dump; ``reason`` says why there are none (then ``groups`` is empty).
 
     ``digest`` is a hash of all prompts and texts in order, ``prompts`` of the prompts alone: equal digests mean a table
@@ -263,8 +262,7 @@ def _example(rows: CollectedRows, at: Sequence[int], pattern: Sequence[int]) -> 
     return excerpt(rows.windows.get(at[pattern.index(commonest)], "")[:HEAD])
 
 
-@dataclass(frozen=True, slots=True)
-class TextScan:
+class TextScan(Struct, frozen=True):
     """What the texts of one group look like; all None or 0 where the group was not looked through.
 
     ``judged`` texts were long enough to judge, of which ``looping`` and ``scattered`` are degenerate; ``near_unique``

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
@@ -32,8 +33,7 @@ MOST_REPEATS = 16
 and texts that were made to be unpacked, hold millions of them. A failure that it stands for still counts each time."""
 
 
-@dataclass(slots=True)
-class _RestartPoint:
+class _RestartPoint(Struct):
     """A place to continue from, the parser's state there, and how many items were given since."""
 
     place: Cursor

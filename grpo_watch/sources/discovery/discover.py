@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import ADVICE, enough, lacking
@@ -64,8 +67,7 @@ class FoundChannel:
     opens: Opens | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRun:
+class FoundRun(Struct, frozen=True):
     """A run: its root folder, a name unique among the runs found together, its channels sorted by name.
 
     ``roots`` are the folders that its files may lie in once links are resolved. ``remote`` is the address of a run that

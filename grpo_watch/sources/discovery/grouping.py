@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.framework_tables import frameworks
@@ -42,8 +44,7 @@ SERIES = re.compile(
 OF_STEPS = (ChannelContent.COMPLETION_DUMPS, ChannelContent.ROLLOUT_SUMMARIES)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPart:
+class FoundPart(Struct, frozen=True):
     """A channel before it has a name: what, where, the folder it was found in, and whose it is if its name differs."""
 
     what: ChannelContent
@@ -59,8 +60,7 @@ class FoundPart:
         return self.what is ChannelContent.CONSOLE and self.path.parent.name == "files" and _in_wandb(self.path)
 
 
-@dataclass(slots=True)
-class RunDraft:
+class RunDraft(Struct):
     """A run in the making. ``lone`` names the log file that is a run of its own among others.
 
     ``job``: the first of its version folders, where other jobs have theirs below the same root.
@@ -269,8 +269,7 @@ BOTH_WROTE_SECONDS = 2.0
 LARGEST_ARGUMENTS = 4 << 20
 
 
-@dataclass(slots=True)
-class _Version:
+class _Version(Struct):
     """One version folder: its channels, when its files were written (Unix seconds), and the job's settings."""
 
     folder: Path

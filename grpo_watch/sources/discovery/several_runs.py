@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from math import isclose
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, stamp
@@ -160,8 +162,7 @@ OF_ANY = frozenset(
 ROUNDING = 1e-3
 
 
-@dataclass(slots=True)
-class _Shown:
+class _Shown(Struct):
     """What a table shows: its metrics, whether one is a reward, and the loss by step."""
 
     keys: set[str] = field(default_factory=set)

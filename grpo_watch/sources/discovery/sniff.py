@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, lacking
@@ -61,8 +62,7 @@ class ChannelContent(str, Enum):
     PROBE = "checksums of weights in memory"
 
 
-@dataclass(frozen=True, slots=True)
-class SniffedFile:
+class SniffedFile(Struct, frozen=True):
     """What a file is (None: nothing of a run), and the framework its content names.
 
     ``bars``: a text with training bars that names no trainer, the other stream of a job if a console lies next to it.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from grpo_watch.descriptors import lacking
 from grpo_watch.frameworks.dump_formats import parquet_dump
@@ -30,8 +31,7 @@ TABLES = ("media", "table")
 SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
 
 
-@dataclass(slots=True)
-class WalkedFolder:
+class WalkedFolder(Struct):
     """One listed folder; ``checkpoints`` and ``parquet`` are what it holds that was not descended into.
 
     ``parquet``: the framework whose dumps lie in it.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from grpo_watch.sources.discovery.discover import ChannelContent, Discoverer, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.look import Look

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html.parser import HTMLParser
+
+from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import guess
@@ -17,8 +18,7 @@ BAR = re.compile(r"\[\s*(\d{1,9})/(\d{1,9})[ <,]")
 STEP = re.compile(rb"<t[hd][^>]{0,80}>\s{0,20}(?:Step|step|global_step)\s{0,20}</t[hd]>")
 
 
-@dataclass(frozen=True, slots=True)
-class HtmlTable:
+class HtmlTable(Struct, frozen=True):
     """One table under a ``Step`` header; ``done`` and ``total``: the bar above it."""
 
     header: list[str]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess, names_updates
@@ -53,8 +55,7 @@ KEPT = (
 """What is remembered across a restart as it is."""
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """The fields that make one row, of one line or of several; ``single``: one line alone made it a row."""
 
     values: dict[str, float] = field(default_factory=dict)

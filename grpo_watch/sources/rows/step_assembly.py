@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, Scalar, Stream
 from grpo_watch.frameworks import row_numbers
@@ -35,8 +36,7 @@ class ResumePoint(NamedTuple):
     given: int = 0
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     """The pieces of one step so far, by stream; ``first`` is the order of its first piece."""
 
     step: int

@@ -6,9 +6,10 @@ import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import ChannelKind, Item, RawRow, RunConfig, Scalar
@@ -253,8 +254,7 @@ MOST_ARMS = 64
 LOOKED_AT = 32 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class TableArms:
+class TableArms(Struct, frozen=True):
     """The runs of a table. ``column``: where their names are in each line; None: in the header."""
 
     names: tuple[str, ...] = ()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
+from msgspec import Struct
 
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Cursor, RunConfig, Scalar, Setting
@@ -123,8 +124,7 @@ CHECKPOINT, PACKAGES = "checkpoint", "packages"
 """Folders below the run's, beside Hydra's: the newest checkpoint's, and where wandb's client lists the packages."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     """One kind of file: names, in which folder it lies, how it is read."""
 
     patterns: tuple[str, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
 from grpo_watch.errors import SourceError
@@ -38,8 +39,7 @@ _START, _FINISH, _SCALAR, _LOG, _SAVE = 10, 11, 13, 16, 20
 _KEY, _STEP, _TIME, _VALUE = 1, 2, 4, 5
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedNumber:
+class LoggedNumber(Struct, frozen=True):
     """One number of a logged call; ``step`` is the one that the job gave, or SwanLab's count of calls."""
 
     key: str
@@ -48,16 +48,14 @@ class LoggedNumber:
     time: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredState:
+class StoredState(Struct, frozen=True):
     """Whether and how the run ended, and the end of a traceback if there was one."""
 
     state: int
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigWritten:
+class ConfigWritten(Struct, frozen=True):
     """``files/config.yaml`` was written."""
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunConfig, RunEvent, Scalar
@@ -29,23 +30,20 @@ LONGEST_VALUE = 4_096
 """Characters of a logged value that may be a number, or name a table; longer ones are pictures and histograms."""
 
 
-@dataclass(frozen=True, slots=True)
-class WandbHistory:
+class WandbHistory(Struct, frozen=True):
     """One call of ``wandb.log``: keys (nested ones joined by a dot) and their values; ``tables`` maps keys to files."""
 
     row: Mapping[str, object]
     tables: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class WandbConfig:
+class WandbConfig(Struct, frozen=True):
     """Changed keys of the run's configuration."""
 
     update: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class WandbExit:
+class WandbExit(Struct, frozen=True):
     """The job reported its end to the client."""
 
     code: int
@@ -54,8 +52,7 @@ class WandbExit:
 WandbRecord: TypeAlias = WandbHistory | WandbConfig | WandbExit
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(Struct):
     """One item of a history row or a configuration."""
 
     path: list[str] = field(default_factory=list)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import RunConfig
@@ -19,8 +20,7 @@ OVER = frozenset({"finished", "crashed", "failed", "killed", "preempted"})
 """States of a run that is not being logged any more (wandb 0.31)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RemotePlace:
+class RemotePlace(Struct, frozen=True, order=True):
     """A project on a wandb server (``run`` empty), or one run of it by its id."""
 
     entity: str
