@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from grpo_watch import lazy_re as re
 from grpo_watch.advisories import judge as by_advisories
 from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.frameworks.launches import LaunchSettings
