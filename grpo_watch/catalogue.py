@@ -10,11 +10,10 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from typing import Any, get_origin
-
-from msgspec import Struct
 
 from grpo_watch.engine.detector import Detector
 
@@ -22,7 +21,8 @@ GROUP = "grpo_watch.detectors"
 """The entry point group under which packages offer detectors: a detector class, or a module that holds some."""
 
 
-class ThirdParty(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ThirdParty:
     """Detectors of installed packages by name, the package and version of each, and what could not be used."""
 
     detectors: Mapping[str, type[Detector]]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.children.pool import in_processes

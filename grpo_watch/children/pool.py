@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-
-from msgspec import Struct
 
 from grpo_watch.children.child import bound_memory, follow_parent, isolate
 
@@ -159,7 +158,8 @@ def size_of(path: Path) -> int:
         return 0
 
 
-class Answer(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """What came of the piece of work at this place: the function's bytes, or why there are none."""
 
     place: int

@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import count
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec.structs import replace
 
 from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup

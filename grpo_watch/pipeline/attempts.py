@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from msgspec import Struct, field
 
 from grpo_watch.engine.records import ChannelKind, RawRow
 
@@ -14,7 +13,8 @@ ENOUGH = 3
 """This many rows of the older file are newer than the beginning of the other: no late flush of a dying job."""
 
 
-class _Written(Struct):
+@dataclass(slots=True)
+class _Written:
     """When one file was begun, and its newest rows (Unix seconds, the producer's)."""
 
     channel: str

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-from msgspec import Struct
+from dataclasses import dataclass
 
 from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.engine.detector import Detector
@@ -24,7 +23,8 @@ NAMES_ITS_STEP = frozenset(
 """Channels whose step may be named; the others number their rows themselves."""
 
 
-class ReadRun(Struct, frozen=True):
+@dataclass(frozen=True)
+class ReadRun:
     """A run that was read to its end; its sources are closed.
 
     ``unused_columns`` has one line for each column that the user explained without effect, so that a spelling mistake
@@ -98,7 +98,8 @@ def _unused(columns: Mapping[str, str] | None, unread: Mapping[str, str], found:
         yield f"columns: step: has no effect here: the rows of {kinds} carry their step themselves"
 
 
-class ReplayedRule(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ReplayedRule:
     """One rule over one run: every time it fired, and why it could not see where it never judged anything."""
 
     rule: str

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct, field
 
 from grpo_watch.engine.records import ChannelKind, ChannelOpened, Cursor, Item, RunConfig, Scalar
 from grpo_watch.engine.snapshot import ROWS
@@ -111,7 +109,8 @@ STEP = "step"
 """What ``columns`` calls the step, which is no metric."""
 
 
-class OpenedSource(Struct):
+@dataclass(slots=True)
+class OpenedSource:
     """A source with what the drivers must know of it. ``early`` sources are read before all others (configuration)."""
 
     source: Source
@@ -132,7 +131,8 @@ class OpenedSource(Struct):
         return self.source.stats
 
 
-class OpenedRun(Struct):
+@dataclass(slots=True)
+class OpenedRun:
     """All opened channels of one run."""
 
     sources: list[OpenedSource] = field(default_factory=list)

@@ -6,9 +6,8 @@ import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
-
-from msgspec import Struct, field
 
 from grpo_watch.engine.records import ChannelKind, RawRow
 from grpo_watch.pipeline.attempts import FAR, AttemptLedger
@@ -42,7 +41,8 @@ class _Dispute(NamedTuple):
     rounding: float
 
 
-class ChannelAgreement(Struct):
+@dataclass(slots=True)
+class ChannelAgreement:
     """Compares the rows of other channels with those that were given; never decides between them.
 
     A value that contradicts one attempt and agrees with the next one at the same step belongs to that one: a Trainer's

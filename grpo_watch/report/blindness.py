@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-
-from msgspec import Struct
 
 from grpo_watch.engine.detector import Blindness
 from grpo_watch.engine.records import Severity
@@ -70,7 +69,8 @@ SHOWN = 2
 """Settings that one line names."""
 
 
-class Coverage(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Coverage:
     """How much of a run its rules could judge.
 
     ``missing`` are blind rules by the setting that would let them judge (empty: none is known), the setting that gives

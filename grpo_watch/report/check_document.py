@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
 
 from grpo_watch.engine.diagnosis import Finding, first_sign
 from grpo_watch.engine.records import CompletionSummary, Scalar, Severity
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 SCHEMA = "grpo-watch/check/1"
 
 
-class ChannelReport(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ChannelReport:
     """What one channel of a run gave, which shows why something was not seen."""
 
     name: str
@@ -38,7 +38,8 @@ class ChannelReport(Struct, frozen=True):
     problem: str = ""
 
 
-class RunReport(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RunReport:
     """One run's snapshot, the channels it came from, files that could not be read, and notes.
 
     ``series`` are its rows and ``batches`` its dumped completions, kept only for what draws or compares them.
@@ -94,7 +95,8 @@ class RunReport(Struct, frozen=True):
         return f"<RunReport {self.snapshot.run!r}: {headline(self.snapshot)}, step {self.snapshot.step}>"
 
 
-class Provenance(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Provenance:
     """How to reproduce a report: its command, our version, and when it was made (Unix seconds)."""
 
     command: str

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from shlex import quote
-
-from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.diagnosis import LATE, Finding, Waste, earlier_sign, first_sign
@@ -26,7 +24,8 @@ NAMED = 5
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
-class FindingView(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class FindingView:
     """Findings of one rule that are shown as one.
 
     ``finding`` is the one that matters most, with the summary of all; ``keys`` are those of all, ``episodes`` counts

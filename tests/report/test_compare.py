@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-
-from msgspec.structs import replace
+from dataclasses import replace
 
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.compare import compare, document

@@ -89,7 +89,7 @@ def test_what_a_restart_left_behind_does_not_fail() -> None:
 def test_a_broken_rule_is_an_error() -> None:
     report = a_report()
     broken = RuleView("mine", Severity.WARNING, RuleStatus.BROKEN, "KeyError: 'x'")
-    report = RunReport(replace(report.snapshot, rules=(broken,)), report.channels)
+    report = replace(report, snapshot=replace(report.snapshot, rules=(broken,)))
     root = parsed([report])
     error = case(root, "mine").find("error")
     assert error is not None

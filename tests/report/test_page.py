@@ -7,11 +7,11 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 
 import pytest
-from msgspec.structs import replace
 
 from grpo_watch.engine.records import MetricRow, Severity, Stream
 from grpo_watch.report.check_document import RunReport
