@@ -8,7 +8,6 @@ disables it with ``enabled: false``, or adds a rule under a new name. An entry w
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 import grpo_watch
+from grpo_watch import lazy_re as re
 from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.catalogue import GROUP, catalogue, third_party
 from grpo_watch.config.document import RULE_NAME, Document, Path_, first_problem, nearest, read_document

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from array import array
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import xxhash
 
+from grpo_watch import lazy_re as re
 from grpo_watch.credentials import masked
 
 TAIL = 1_000

@@ -6,7 +6,6 @@ import bz2
 import codecs
 import lzma
 import os
-import re
 import shlex
 import tarfile
 import zipfile
@@ -17,6 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.errors import SourceError
 from grpo_watch.sources.files.reading import BEFORE, HEAD, before, open_regular
 
