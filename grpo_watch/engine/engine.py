@@ -101,6 +101,6 @@ class Engine:
             else:
                 state.take_batch(record)
             return record.step
-        elif isinstance(record, RunEvent) and record.step is not None:
-            return record.step
+        elif isinstance(record, RunEvent):
+            return state.take_event(record)
         return state.step

@@ -216,6 +216,7 @@ class EventKind(str, Enum):
     KILLED = "killed"
     CONFIG_ERROR = "config-error"
     REWARD_NONE = "reward-none"
+    NOTED = "noted"
     SOURCE_PROBLEM = "source-problem"
     SOURCE_RECOVERED = "source-recovered"
     RULE_BROKEN = "rule-broken"

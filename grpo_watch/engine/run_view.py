@@ -16,9 +16,11 @@ from grpo_watch.engine.records import (
     CheckpointDigest,
     CompletionSummary,
     EndState,
+    EventKind,
     MetricRow,
     Progress,
     RunConfig,
+    RunEvent,
     Scalar,
     Setting,
     Stream,
@@ -47,6 +49,7 @@ class GuessedNames:
         return {key: metric for names in self.by_channel.values() for key, metric in names.items()}
 
 
+MOST_NOTES = 50
 ENDED = 3600.0
 """Seconds without a row after which the last rows are all that will be seen for now."""
 
@@ -98,6 +101,7 @@ class RunView:
         self.evaluated: int | None = None
         self.config: dict[str, tuple[int, Setting]] = {}
         self.guesses = GuessedNames()
+        self.notes: tuple[tuple[int, str], ...] = ()
         self._identity = (99, 99)
         self._digest = ""
         self._numbers: dict[str, float | None] = {}
@@ -150,6 +154,13 @@ class RunView:
             self.now = record.now
         else:
             self.written = max(record.time, self.written or record.time)
+
+    def take_event(self, event: RunEvent) -> int:
+        """The step of an event; of what the run itself noted the newest are kept."""
+        step = self.step if event.step is None else event.step
+        if event.kind is EventKind.NOTED:
+            self.notes = (*self.notes, (step, event.text))[-MOST_NOTES:]
+        return step
 
     def take_row(self, row: MetricRow) -> None:
         """Account for a train row."""

@@ -128,7 +128,8 @@ class RunSnapshot:
 
     ``max_steps`` is the total that the job shows, None once the run is past it (it was another training's);
     ``seconds_per_step`` the median of the newest rows; ``predicted_max_steps`` what the settings give, where they
-    decide it. Each is None where it is not known. ``language`` is that of the rules.
+    decide it. Each is None where it is not known. ``language`` is that of the rules. ``notes`` are what the run itself
+    noted, each with its step (alerts that it sent to its tracker).
     """
 
     run: str
@@ -149,6 +150,7 @@ class RunSnapshot:
     predicted_max_steps: int | None = None
     judgement: Judgement = NOT_JUDGED
     language: str = ENGLISH
+    notes: tuple[tuple[int, str], ...] = ()
 
 
 def take_snapshot(state: RunState, predicted_max_steps: int | None = None) -> RunSnapshot:
@@ -176,6 +178,7 @@ def take_snapshot(state: RunState, predicted_max_steps: int | None = None) -> Ru
         predicted_max_steps=predicted_max_steps,
         judgement=judgement,
         language=next((each.rule.language for each in state.monitors if each.rule.translated), ENGLISH),
+        notes=state.notes,
     )
 
 

@@ -182,9 +182,9 @@ HEIGHT, TOP, BAR = 20, 4, 12
 
 
 def timeline(snapshot: RunSnapshot) -> Html:
-    """The lanes, the earliest symptom first; empty where there is no finding."""
+    """The lanes, the earliest symptom first, then what the run itself noted; empty where there is nothing."""
     findings = snapshot.findings
-    if not findings:
+    if not findings and not snapshot.notes:
         return Html("")
     last = max(snapshot.step, *(finding.fired_step for finding in findings), 1)
     lanes: dict[tuple[str, str], list[Finding]] = {}
@@ -192,17 +192,22 @@ def timeline(snapshot: RunSnapshot) -> Html:
         lanes.setdefault((finding.rule, finding.key), []).append(finding)
     say_so = partial(say, snapshot.language)
     ends = (tag("span", say_so("step {step}", step=step)) for step in (0, last))
-    drawn = (_lane(rule, key, each, last, snapshot.language) for (rule, key), each in lanes.items())
+    drawn = []
+    for (rule, key), episodes in lanes.items():
+        marks = [mark for each in episodes for mark in _episode(each, last)]
+        drawn.append(_lane(rule, key, marks, [course(each, snapshot.language) for each in episodes]))
+    if snapshot.notes:
+        marks = [_stroke(_across(step, last), "info") for step, _ in snapshot.notes]
+        texts = [f"{say_so('step {step}', step=step)}: {text}" for step, text in snapshot.notes]
+        drawn.append(_lane(say_so("noted by the run"), "", marks, texts))
     return tag("div", *drawn, tag("div", *ends, class_="axis"), class_="tl")
 
 
-def _lane(rule: str, key: str, episodes: Sequence[Finding], last: int, language: str) -> Html:
-    label = tag("div", rule, tag("span", f" {key}" if key else "", class_="dim"), class_="name")
+def _lane(name: str, key: str, marks: Sequence[str], texts: Sequence[str]) -> Html:
+    label = tag("div", name, tag("span", f" {key}" if key else "", class_="dim"), class_="name")
     ground = f'<line x1="0" x2="100%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" class="ground"></line>'
-    marks = "".join(mark for finding in episodes for mark in _episode(finding, last))
-    drawing = Html(f'<svg width="100%" height="{HEIGHT}" aria-hidden="true">{ground}{marks}</svg>')
-    episodes_text = "; ".join(course(each, language) for each in episodes)
-    return tag("div", label, drawing, tag("div", episodes_text, class_="dim when"), class_="lane")
+    drawing = Html(f'<svg width="100%" height="{HEIGHT}" aria-hidden="true">{ground}{"".join(marks)}</svg>')
+    return tag("div", label, drawing, tag("div", "; ".join(texts), class_="dim when"), class_="lane")
 
 
 def _episode(finding: Finding, last: int) -> Iterator[str]:
@@ -212,9 +217,13 @@ def _episode(finding: Finding, last: int) -> Iterator[str]:
     kind, fired_as = finding.severity.value, finding.told_severity.value
     yield _bar(min(first, fired), fired, f"{kind} pending")
     yield _bar(fired, end, kind)
-    yield f'<line x1="{fired}%" x2="{fired}%" y1="1" y2="{HEIGHT - 1}" class="{fired_as} fired"></line>'
+    yield _stroke(fired, fired_as)
     if finding.resolved_step is not None and end >= fired:  # a restart goes back before the step where it fired
         yield f'<circle cx="{end}%" cy="{HEIGHT / 2}" r="5" class="resolved"></circle>'
+
+
+def _stroke(at: float, kind: str) -> str:
+    return f'<line x1="{at}%" x2="{at}%" y1="1" y2="{HEIGHT - 1}" class="{kind} fired"></line>'
 
 
 def _bar(start: float, end: float, kind: str) -> str:
@@ -246,7 +255,7 @@ def _parts(report: RunReport, index: int) -> Iterator[Html]:
         yield _finding(first, say_so("Root cause: "))
     if not snapshot.findings and snapshot.verdict is RunVerdict.HEALTHY:
         yield tag("p", say_so("No findings."))
-    if snapshot.findings:
+    if snapshot.findings or snapshot.notes:
         yield joined([tag("h3", say_so("When")), timeline(snapshot)])
     if report.series is not None and len(report.series):
         yield from _chart_area(report, index)

@@ -142,6 +142,7 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
         **brief_document(run),
         "rows": snapshot.rows,
         "findings": findings,
+        "noted": [{"step": step, "text": text} for step, text in snapshot.notes],
         "notes": [list(line) for line in judgement_lines(snapshot)],
         "cards": [card_document(view, snapshot) for view in views(snapshot)],
         "sources": [

@@ -15,7 +15,7 @@ import pytest
 
 from grpo_watch.engine.records import MetricRow, Severity, Stream
 from grpo_watch.report.check_document import RunReport
-from grpo_watch.report.page import page
+from grpo_watch.report.page import page, timeline
 from grpo_watch.report.series import Series
 from tests.support.reports import EVIL, PROVENANCE, a_finding, a_hostile_report, a_report, frozen
 
@@ -163,3 +163,10 @@ def test_no_run() -> None:
 
 def test_odd_backticks_are_characters() -> None:
     assert "KL ` is 0" in outline(a_report(a_finding(summary="KL ` is 0"))).texts
+
+
+def test_what_the_run_noted_stands_on_the_timeline_without_any_finding() -> None:
+    snapshot = a_report(verdict="healthy", notes=((5, "trackio error: <b>diverged</b>"),)).snapshot
+    drawn = timeline(snapshot)
+    assert "step 5: trackio error: &lt;b&gt;diverged&lt;/b&gt;" in drawn
+    assert '<line x1="25.0%" x2="25.0%" y1="1" y2="19" class="info fired">' in drawn

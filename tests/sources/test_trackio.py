@@ -28,6 +28,9 @@ CREATE TABLE configs (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL
 CREATE TABLE traces (id TEXT PRIMARY KEY, run_id TEXT NOT NULL, timestamp TEXT NOT NULL, run_name TEXT NOT NULL,
   step INTEGER NOT NULL, key TEXT NOT NULL, trace_index INTEGER, messages TEXT NOT NULL, metadata TEXT NOT NULL,
   search_text TEXT NOT NULL, log_id TEXT, space_id TEXT, spans TEXT NOT NULL DEFAULT '[]');
+CREATE TABLE alerts (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, timestamp TEXT NOT NULL,
+  run_name TEXT NOT NULL, title TEXT NOT NULL, text TEXT, level TEXT NOT NULL DEFAULT 'warn', step INTEGER,
+  alert_id TEXT);
 """
 """As trackio 0.43 makes them; trackio itself would bring a web server into the development tools."""
 CONFIG = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "num_generations": 2, "beta": 0.04}
@@ -56,6 +59,16 @@ class Writer:
         with self.database:
             self.database.execute(
                 "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", row
+            )
+
+    def alert(self, title: str, text: str | None, level: str, run: str = "one") -> None:
+        """As ``trackio.alert`` stores it: with the number of the newest call."""
+        row = (run, run, title, text, level, self.calls - 1)
+        with self.database:
+            self.database.execute(
+                "INSERT INTO alerts (run_id, timestamp, run_name, title, text, level, step)"
+                " VALUES (?, '2026', ?, ?, ?, ?, ?)",
+                row,
             )
 
     def trace(self, step: int, *said: tuple[int, str, float], key: str = "rollouts") -> None:
@@ -284,3 +297,22 @@ def test_traces_that_cannot_be_read_are_a_problem(path: Path, writer: Writer) ->
         writer.database.execute("DROP TABLE traces")  # as in older databases
     assert list(source.poll(1.0)) == []
     assert source.stats.problem == ""
+
+
+def test_alerts_of_the_job_are_noted_at_the_step_they_were_sent(path: Path, writer: Writer) -> None:
+    """trackio counts calls: the step is that of the newest row before the alert."""
+    for step in (5, 10, 15):
+        writer.log(train__loss=0.5, train__reward=1.0, train__global_step=step)
+        if step == 10:
+            writer.alert("Loss diverged", "loss is\n9.1", "error")
+            writer.alert("another's", None, "warn", run="other")
+    first = opens(path)(None)
+    noted = [item for item in first.poll(1.0) if isinstance(item, RunEvent)]
+    assert noted == [RunEvent("trackio", EventKind.NOTED, 10, "trackio error: Loss diverged: loss is 9.1", seen=1.0)]
+    writer.alert("done", None, "info")
+    later = opens(path)(first.cursor())
+    assert [(item.step, item.text) for item in later.poll(2.0) if isinstance(item, RunEvent)] == [
+        (15, "trackio info: done")
+    ]
+    writer.database.execute("DROP TABLE alerts")  # as in older databases
+    assert [item for item in whole(opens(path)) if isinstance(item, RunEvent)] == []

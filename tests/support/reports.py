@@ -88,6 +88,7 @@ def a_hostile_report() -> RunReport:
         framework=EVIL,
         version=EVIL,
         config={EVIL: Setting(EVIL, EVIL)},
+        notes=((3, EVIL),),
     )
     rules = (*report.snapshot.rules, RuleView(EVIL, Severity.WARNING, RuleStatus.BROKEN, EVIL))
     rules = (*rules, RuleView("blind-one", Severity.WARNING, RuleStatus.BLIND, EVIL))

@@ -20,9 +20,17 @@ from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.completions.text_reduction import CollectedRows
 from grpo_watch.sources.files.reading import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
-from grpo_watch.sources.rows.step_assembly import BOTH
+from grpo_watch.sources.rows.step_assembly import BOTH, step_of
 from grpo_watch.sources.settings.config_files import logged_config
-from grpo_watch.sources.trackers.database import BATCH, LONGEST_TEXT, DatabaseSource, NoTableError, query, row_size
+from grpo_watch.sources.trackers.database import (
+    BATCH,
+    LAST,
+    LONGEST_TEXT,
+    DatabaseSource,
+    NoTableError,
+    query,
+    row_size,
+)
 from grpo_watch.sources.trackers.tfevents import AT_END, END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun, iso_seconds
 
@@ -41,7 +49,15 @@ TRACES = (
     " AND typeof(step) = 'integer' AND key = 'rollouts' ORDER BY rowid LIMIT ?"
 )
 """What TRL's asynchronous trainer logs of its rollouts: up to 16 of a step (1.16)."""
-OF_TRACES = frozenset({"traces"})
+OF_TRACES, OF_ALERTS = frozenset({"traces"}), frozenset({"alerts", "metrics"})
+ALERTS = (
+    "SELECT rowid, CAST(substr(level, 1, 20) AS TEXT), CAST(substr(title, 1, 200) AS TEXT),"  # noqa: S608  a constant
+    " CAST(substr(text, 1, 300) AS TEXT),"
+    f" (SELECT CASE WHEN length(metrics) <= {LONGEST_TEXT} THEN metrics END FROM metrics"
+    " WHERE run_name = alerts.run_name AND metrics.step <= alerts.step ORDER BY id DESC LIMIT 1)"
+    f" FROM alerts WHERE run_name = ? AND rowid >= ? AND rowid < {LAST} ORDER BY rowid LIMIT 50"
+)
+"""``trackio.alert()``; ``step`` counts calls there, too."""
 TOO_LONG = f"more than {LONGEST_TEXT >> 20} MiB"
 NOT_YET = -1
 LEAST_OF_GROUP = 2
@@ -77,9 +93,11 @@ class TrackioSource(DatabaseSource):
         ended = row_numbers.whole(self._known.get("ended"))
         self._ended = NOT_YET if ended is None else ended
         self._traced = row_numbers.whole(self._known.get("traced")) or 0
+        self._alerted = row_numbers.whole(self._known.get("alerted")) or 0
 
     def _new(self, seen: float | None) -> Iterator[Item]:
         yield from super()._new(seen)
+        yield from self._alerts(seen)
         more = self._read_tables and not self.stats.problem
         while more:
             try:
@@ -100,6 +118,18 @@ class TrackioSource(DatabaseSource):
                 if grouping is not None:
                     yield grouping.summary(self.name, members[0][1], Stream.TRAIN, self.segment, seen)
             more = cut and seen is None  # live, the rest comes at the next poll
+
+    def _alerts(self, seen: float | None) -> Iterator[Item]:
+        """What the job alerted to, at the optimizer step of the newest row that was logged before it."""
+        try:
+            alerts = query(self._path, self._roots, OF_ALERTS, ALERTS, self._run, self._alerted)
+        except (SourceError, OSError):
+            return  # older databases have no such table
+        for number, level, title, more, metrics in alerts:
+            self._alerted = number + 1
+            step = step_of(decode(_bytes(metrics)) or {})
+            text = " ".join(": ".join(filter(None, (f"trackio {level}", title, more))).split())
+            yield self._event(EventKind.NOTED, text, step=step, seen=seen)
 
     def _grouped(self, traces: Sequence[Sequence[Any]]) -> Grouping | None:
         """The groups of a step's traces, as far as they are there; a prompt ends where the model begins to write."""
@@ -122,6 +152,7 @@ class TrackioSource(DatabaseSource):
             **super()._state(position),
             "ended": self._ended if position == self._ended else NOT_YET,
             "traced": self._traced,
+            "alerted": self._alerted,
         }
 
     def _settings(self) -> RunConfig | None:

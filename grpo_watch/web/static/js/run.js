@@ -72,8 +72,8 @@ export function runPage(main, route, tell) {
     const { cards, verdict, notes, unseen, attempt } = run;
     evidenceFirst(topOf(run));
     draw.cause({ cards, verdict, notes, unseen });
-    show("when", run.findings.length > 0);
-    draw.when({ findings: run.findings, step: run.step });
+    show("when", run.findings.length + run.noted.length > 0);
+    draw.when({ findings: run.findings, noted: run.noted, step: run.step });
     show("others", rest(run).length > 0);
     draw.others({ cards, attempt, run: run.run });
     show("sources", true);

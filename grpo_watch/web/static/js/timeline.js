@@ -2,8 +2,8 @@
 import { el, svg } from "./dom.js";
 import { t } from "./plot.js";
 
-export function timeline({ findings, step }) {
-  if (!findings.length) return [];
+export function timeline({ findings, noted, step }) {
+  if (!findings.length && !noted.length) return [];
   const last = Math.max(step, 1, ...findings.map((found) => found.fired_step));
   const across = (at) => Math.round((10000 * Math.min(Math.max(at, 0), last)) / last) / 100;
   const lanes = new Map();
@@ -17,13 +17,24 @@ export function timeline({ findings, step }) {
     el(
       "div",
       { class: "tl" },
-      [...lanes].map(([name, found]) => lane(name, found, across)),
+      [...lanes].map(([name, found]) => lane(name, found.map((one) => episode(one, across)), found.map((one) => one.course))),
+      noted.length > 0 && ownLane(noted, across),
       el("div", { class: "axis" }, el("span", {}, t("step {step}", { step: 0 })), el("span", {}, t("step {step}", { step: last }))),
     ),
   ];
 }
 
-function lane(name, episodes, across) {
+// What the run itself noted: a stroke each.
+function ownLane(noted, across) {
+  const stroke = (at) => svg("line", { x1: `${at}%`, x2: `${at}%`, y1: 1, y2: 19, class: "info fired" });
+  return lane(
+    t("noted by the run"),
+    noted.map((one) => stroke(across(one.step))),
+    noted.map((one) => `${t("step {step}", { step: one.step })}: ${one.text}`),
+  );
+}
+
+function lane(name, drawn, texts) {
   return el(
     "div",
     { class: "lane" },
@@ -32,9 +43,9 @@ function lane(name, episodes, across) {
       "svg",
       { width: "100%", height: 20, "aria-hidden": "true" },
       svg("line", { x1: 0, x2: "100%", y1: 10, y2: 10, class: "ground" }),
-      episodes.map((found) => episode(found, across)),
+      drawn,
     ),
-    el("div", { class: "dim when" }, episodes.map((found) => found.course).join("; ")),
+    el("div", { class: "dim when" }, texts.join("; ")),
   );
 }
 
