@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from grpo_watch.engine.detector import SILENT, RunView, breach
-from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, number
+from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, no_signal_ratio, number
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.metric_trend import EDGE, WIDTH, CountedTrend, at_maximum
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Stream, Tick, Verdict
@@ -326,22 +326,24 @@ class EqualButForRounding:
     """Dumped batches in a row without any spread, of which rows count some groups as alive (TRL 1.16.0)."""
 
     def __init__(self, batches: int) -> None:
-        self.batches, self.equal, self.alive = batches, 0, 0
+        self.batches = batches
+        self.equal: deque[int] = deque(maxlen=2 * batches)
 
     def judge(self, batch: CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a batch although rows tell of groups."""
         if not batch.groups:
             return SILENT
         if not _equal_in_groups(run.functions.weighed(batch.groups)):
-            self.equal = self.alive = 0
+            self.equal.clear()
             return (Reading(Verdict.OK, ROUNDING),)
-        self.equal, self.alive = self.equal + 1, self.alive + ((run.silent or 0.0) < 1.0)
-        if self.equal < self.batches or self.alive < LEAST_DEAD:  # the newest row may be the one before
+        self.equal.append(batch.step)
+        shares = [no_signal_ratio(row) for row in run.recent if row.step in self.equal]
+        alive = sum(share is not None and share < 1.0 for share in shares)
+        if len(self.equal) < self.batches or alive < LEAST_DEAD:  # rows and dumps come in either order
             return SILENT
-        message = (
-            f"rewards are equal within all groups of {self.equal} dumped batches; the log counts rounding as a spread"
-        )
-        return breach(ROUNDING, message=message, evidence={"batches": self.equal}, hint=BY_PROMPT.hint)
+        count = len(self.equal)
+        message = f"rewards are equal within all groups of {count} dumped batches; the log counts rounding as a spread"
+        return breach(ROUNDING, message=message, evidence={"batches": count}, hint=BY_PROMPT.hint)
 
 
 def _equal_in_groups(groups: Sequence[GroupSummary]) -> bool:
