@@ -357,7 +357,7 @@ def test_equal_rewards_whose_deviation_is_rounding() -> None:
     """Rows count half of the groups as alive, and advantages of 3e-4; the dumps show one reward for each group."""
     run = Watched(RULE)
     for step in range(1, 10):
-        run.feed(row(step, reward_zero_std_ratio=0.5), equal(step, (0.1, 0.1 + 1e-8), (0.3, 0.3)))
+        run.feed(row(step, reward_zero_std_ratio=0.5), equal(step, (0.1, 0.1 + 3e-8), (0.3, 0.3)))
     assert run.changes == [("firing", 5, "warning")]
     assert "counts rounding as a spread" in run.said[-1].reading.message
     for step in range(10, 30):

@@ -143,22 +143,23 @@ class RewardVarianceCollapse(Detector):
 
     def observe(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that tells about groups, or dumped batches while no row does."""
+        return *self._observed(record, run), *self.equal.readings(record, run)
+
+    def _observed(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         if isinstance(record, MetricRow):
             ratio = self._share(record, run)
             self.per_row.take(record, tells=ratio is not None)
             if ratio is not None:
                 self.silent.alive |= self.spread
                 return self._judge(record, ratio, run)
-            if (
-                run.trend.silent.first is None
-                and (reading := of_mean_alone(self.at_zero, record, spread=self.spread)) is not None
-            ):
+            known = run.trend.silent.first is not None
+            if not known and (reading := of_mean_alone(self.at_zero, record, spread=self.spread)) is not None:
                 self.never_scored = True
                 return (reading,)
             if self.never_scored:
                 return QUIET
         if run.trend.silent.first is not None or (isinstance(record, MetricRow) and not self.batches.any_waits):
-            return self.equal.judge(record, run) if isinstance(record, CompletionSummary) else SILENT
+            return SILENT
         rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]
         readings = [replace(said, step=row.step) for row, ratio in rows for said in self._judge(row, ratio, run)]
         if not self.silent.shares and isinstance(record, CompletionSummary):

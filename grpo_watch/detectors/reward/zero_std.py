@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 from math import comb, inf, isfinite
 from statistics import median
 from typing import NamedTuple
 
-from grpo_watch.engine.detector import SILENT, RunView, breach
-from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, no_signal_ratio, number
+from grpo_watch.engine.detector import RunView
+from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, number
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.metric_trend import EDGE, WIDTH, CountedTrend, at_maximum
-from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Stream, Tick, Verdict
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Scalar, Stream, Tick, Verdict
 from grpo_watch.engine.reward_functions import ADVANTAGE
 from grpo_watch.engine.window import BATCHES_AHEAD, Window, plain_sum
 
@@ -322,33 +323,48 @@ FAINT = 0.1
 """Advantages that rounding gives: a deviation of 1e-8 to 1e-5 over TRL's epsilon of 1e-4."""
 
 
+COUNTED = 1e-4
+"""Advantage of a deviation of 1e-8 over that epsilon: from it on, TRL 1.16.0 counts the group as having a spread."""
+
+
 class EqualButForRounding:
-    """Dumped batches in a row without any spread, of which rows count some groups as alive (TRL 1.16.0)."""
+    """Dumped batches in a row without any spread, of which rows count some groups as alive (TRL 1.16.0).
+
+    Whether rows tell of groups may be known only after the dump: until then its reading waits.
+    """
 
     def __init__(self, batches: int) -> None:
         self.batches = batches
-        self.equal: deque[int] = deque(maxlen=2 * batches)
+        self.equal = self.counted = 0
+        self._waiting: deque[Reading] = deque(maxlen=BATCHES_AHEAD)
 
-    def judge(self, batch: CompletionSummary, run: RunView) -> Iterable[Reading]:
-        """Judge a batch although rows tell of groups."""
-        if not batch.groups:
-            return SILENT
-        if not _equal_in_groups(run.functions.weighed(batch.groups)):
-            self.equal.clear()
-            return (Reading(Verdict.OK, ROUNDING),)
-        self.equal.append(batch.step)
-        shares = [no_signal_ratio(row) for row in run.recent if row.step in self.equal]
-        alive = sum(share is not None and share < 1.0 for share in shares)
-        if len(self.equal) < self.batches or alive < LEAST_DEAD:  # rows and dumps come in either order
-            return SILENT
-        count = len(self.equal)
-        message = f"rewards are equal within all groups of {count} dumped batches; the log counts rounding as a spread"
-        return breach(ROUNDING, message=message, evidence={"batches": count}, hint=BY_PROMPT.hint)
+    def readings(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterator[Reading]:
+        """Judge a batch; what waited, once rows tell."""
+        if isinstance(record, CompletionSummary) and record.groups:
+            judged = self._judged(_rounded_to(run.functions.weighed(record.groups)))
+            self._waiting.append(replace(judged, step=record.step))
+        while self._waiting and run.trend.silent.first is not None:
+            yield self._waiting.popleft()
+
+    def _judged(self, largest: float | None) -> Reading:
+        if largest is None or largest >= FAINT:
+            self.equal = self.counted = 0
+        else:
+            self.equal, self.counted = self.equal + 1, self.counted + (largest >= COUNTED)
+        if self.equal < self.batches or self.counted < LEAST_DEAD:
+            return Reading(Verdict.OK, ROUNDING)
+        message = (
+            f"rewards are equal within all groups of {self.equal} dumped batches; the log counts rounding as a spread"
+        )
+        evidence: dict[str, Scalar] = {"batches": self.equal}
+        return Reading(Verdict.BREACH, ROUNDING, message=message, evidence=evidence, hint=BY_PROMPT.hint)
 
 
-def _equal_in_groups(groups: Sequence[GroupSummary]) -> bool:
-    """Whether each group of one prompt has one score per function, and advantages that are rounding of it."""
+def _rounded_to(groups: Sequence[GroupSummary]) -> float | None:
+    """The largest advantage, if each group of one prompt has one score per function; None if scores differ."""
     scored = [columns for group in groups if group.prompts == 1 and group.size > 1 and (columns := _columns(group))]
     scores = [column for columns in scored for name, column in columns.items() if name != ADVANTAGE]
     equal = bool(scores) and all(max(column) - min(column) < FLOAT_NOISE for column in scores)
-    return equal and all(ADVANTAGE in columns and max(map(abs, columns[ADVANTAGE])) < FAINT for columns in scored)
+    if not equal or not all(ADVANTAGE in columns for columns in scored):
+        return None
+    return max(abs(advantage) for columns in scored for advantage in columns[ADVANTAGE])
