@@ -30,6 +30,8 @@ class _Waiting(Generic[AnyStr]):
         self._given: tuple[AnyStr, int] = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # asked for before ``_given`` is there, by ``copy`` and ``pickle``
+            raise AttributeError(name)
         found = getattr(re.compile(*self._given), name)
         setattr(self, name, found)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
 import pytest
@@ -20,3 +21,9 @@ def test_it_answers_as_the_compiled_one(pattern: str, text: str) -> None:
     waiting, plain = lazy_re.compile(pattern, lazy_re.IGNORECASE), re.compile(pattern, re.IGNORECASE)
     assert waiting.findall(text) == plain.findall(text) != []
     assert (waiting.pattern, waiting.flags, waiting.groupindex) == (plain.pattern, plain.flags, plain.groupindex)
+
+
+def test_it_is_copied_before_its_first_use() -> None:
+    waiting = lazy_re.compile("a+")
+    for other in (copy.copy(waiting), copy.deepcopy(waiting)):
+        assert other.findall("aab") == ["aa"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import isfinite, nan
@@ -43,28 +44,32 @@ class MetricHistory:
         """By metric its two extremes in each span, in the order in which they came; NaN where it has none."""
         self._odd: Counter[str] = Counter()
         self._stride, self._rows = 1, 0
-        self._last = (0, -1)
         self.taken = 0
 
     def take(self, row: MetricRow) -> None:
-        """Account for a row; one that comes late for its step adds to it."""
+        """Account for a row; one that comes late for its step adds to it, or takes its place among the others.
+
+        Evaluations and dumps may be read ahead of the rows of training, or behind them.
+        """
         place = (row.attempt, row.step)
         with self._lock:
             self.taken += 1
             known = self._fresh.get(place)
             if known is not None:
                 self._fresh[place] = {**known, **row.values}
-            elif place > self._last:
-                self._rows += 1
-                self._last = place
-                self._fresh[place] = row.values
-                if len(self._fresh) >= 2 * NEWEST:
-                    for older in list(self._fresh)[:-NEWEST]:
-                        self._append(*older, self._fresh.pop(older))
-            else:
+            elif self._spans and place <= (self._spans[-1].attempt, self._spans[-1].last):
                 at = self._span_of(*place)
                 if at is not None:
                     self._put(at, row.values)
+            else:
+                self._rows += 1
+                late = bool(self._fresh) and place < next(reversed(self._fresh))
+                self._fresh[place] = row.values
+                if late:
+                    self._fresh = dict(sorted(self._fresh.items()))
+                if len(self._fresh) >= 2 * NEWEST:
+                    for older in list(self._fresh)[:-NEWEST]:
+                        self._append(*older, self._fresh.pop(older))
 
     def recent(self, name: str, points: int) -> list[float]:
         """The newest values of one metric, oldest first; rows without a value are passed over."""
@@ -100,13 +105,15 @@ class MetricHistory:
         )
 
     def _span_of(self, attempt: int, step: int) -> int | None:
-        for at in range(len(self._spans) - 1, -1, -1):
-            span = self._spans[at]
-            if span.attempt == attempt and span.first <= step <= span.last:
-                return at
-            if span.attempt < attempt:
-                break
-        return None
+        """The stretch that holds a step; where none does, the next one of its attempt, which then begins there."""
+        after = bisect_left(self._spans, (attempt, step), key=lambda span: (span.attempt, span.last))
+        span = self._spans[after]
+        if span.attempt != attempt:
+            return None
+        if step < span.first:
+            self._rows += 1
+            self._spans[after] = span._replace(first=step, rows=span.rows + 1)
+        return after
 
     def _append(self, attempt: int, step: int, values: Mapping[str, float | None]) -> None:
         """Add a row to the newest span; begin another one where that is full or of another attempt."""

@@ -125,6 +125,28 @@ def test_what_comes_late_joins_its_step() -> None:
     assert history.recent("kl_reference", 1) == [0.25]
 
 
+def evaluation(step: int) -> MetricRow:
+    return MetricRow("r", Stream.EVAL, 1, step, {"eval_score[acc]": 0.5})
+
+
+def test_an_evaluation_read_ahead_leaves_the_rows_of_training_in_their_order() -> None:
+    """A dump of step 20 behind row 10; and one of step 15 behind all of them."""
+    trained = [row(step, {"loss": float(step)}) for step in range(1, 21) if step != 15]
+    thinned = kept(iter([*trained[:10], evaluation(20), *trained[10:], evaluation(15)]))
+    assert thinned.steps == [*range(1, 21)]
+    assert thinned.columns["loss"] == [float(step) if step != 15 else None for step in range(1, 21)]
+    scores = thinned.columns["eval_score[acc]"]
+    assert [step for step, score in zip(thinned.steps, scores, strict=True) if score is not None] == [15, 20]
+
+
+def test_rows_behind_hundreds_of_evaluations_join_their_stretches() -> None:
+    rows = [row(step, {"loss": 9.0 if step == 777 else 0.5}) for step in range(1, 3_001)]
+    thinned = kept(iter([*map(evaluation, range(10, 3_001, 10)), *rows]))
+    assert thinned.steps == sorted(thinned.steps)
+    assert abs(thinned.steps[thinned.columns["loss"].index(9.0)] - 777) < 10 * 2 * thinned.stride
+    assert len(thinned) <= MOST
+
+
 def test_a_sparkline_is_small_and_keeps_the_spike() -> None:
     rows = ({"reward_mean": 5.0 if step == 777 else 0.0, "completion_duplicate_ratio": 0.25} for step in range(2_000))
     found = sparks(kept(row(step, values) for step, values in enumerate(rows, start=1)))

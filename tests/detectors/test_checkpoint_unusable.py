@@ -40,6 +40,13 @@ def test_weights_of_another_model() -> None:
     assert run.feed(a_checkpoint(30, {}, unrelated=(3, 8))).changes[-1] == ("resolved", 30, "critical")
 
 
+def test_three_matrices_are_too_few_to_call_it_another_model() -> None:
+    """A gate that begins at zero, or a head that was just added, is all that is trained."""
+    run = Watched(RULE).feed(a_checkpoint(10, {}), a_checkpoint(20, {}, unrelated=(3, 3)))
+    assert run.changes == []
+    assert run.feed(a_checkpoint(30, {}, unrelated=(4, 4))).changes == [("firing", 30, "critical")]
+
+
 def test_a_problem_of_the_files_goes_first() -> None:
     """What was read of a cut-off file says nothing more."""
     run = Watched(RULE).feed(a_checkpoint(20, {}, problems=("model.safetensors: cut off", "another")))

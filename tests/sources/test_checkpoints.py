@@ -489,6 +489,40 @@ def test_16_bit_matrices_are_compared_too(tmp_path: Path) -> None:
     assert [digest.unrelated for digest in drain(source(tmp_path))] == [(0, 0), (1, 1), (0, 0), (0, 1)]
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)
+def test_matrices_that_are_not_finite_are_digested_all_the_same(tmp_path: Path, bad: float) -> None:
+    """Of both signs, so that the products hold both infinities; the other matrices are compared."""
+    first = {f"layer.{at}": np.random.default_rng(at).normal(size=(32, 32)).astype(np.float32) for at in range(5)}
+    broken = {**first, "layer.0": np.full((32, 32), bad, np.float32), "layer.1": 1.1 * first["layer.1"]}
+    for step, weights in ((10, first), (20, broken)):
+        library.save_file(weights, save(tmp_path, step) / "model.safetensors")
+    found = drain(source(tmp_path))[-1]
+    assert (found.tensors["layer.0"].nonfinite, found.unrelated) == (1024, (0, 1))
+
+
+def test_a_comparison_that_fails_loses_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpo_watch.sources.checkpoints.source.unrelated", lambda *_: 1 / 0)
+    save(tmp_path, 10)
+    save(tmp_path, 20, 2.0)
+    assert [found.step for found in drain(source(tmp_path))] == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("file", "sampled"), [("model.safetensors", (0, 6)), ("adapter_model.safetensors", (0, 0))], ids=["gates", "OFT"]
+)
+def test_what_began_at_zero_is_no_other_model(tmp_path: Path, file: str, sampled: tuple[int, int]) -> None:
+    """Ten steps behind zero and then fifty times as many: hardly anything in common, and seven times as large."""
+    rng = np.random.default_rng(1)
+    early = {f"layer.{at}.oft_R": rng.normal(0.0, 1e-5, (32, 32)).astype(np.float32) for at in range(6)}
+    late = {name: value + rng.normal(0.0, 7e-5, value.shape).astype(np.float32) for name, value in early.items()}
+    for step, weights in ((10, early), (20, late)):
+        folder = save(tmp_path, step)
+        (folder / "model.safetensors").unlink()
+        library.save_file(weights, folder / file)
+        os.utime(folder / file, (OLD, OLD))
+    assert [found.unrelated for found in drain(source(tmp_path))] == [(0, 0), sampled]
+
+
 def test_the_first_checkpoint_beside_its_base(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()

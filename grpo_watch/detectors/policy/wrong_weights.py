@@ -20,6 +20,8 @@ SHARDS = (
 
 OTHER = "other"
 """Key of the alert about another model's weights."""
+LEAST_SAMPLED = 4
+"""Matrices; a model has dozens, and one or two that changed may be a head that was just added."""
 WHICH_MODEL = (
     "Compare the saved state dict with model.state_dict() at the next save: another object, freshly initialised weights"
     " or another rank's shard is written. If the learning rate is far too high, the updates themselves did this."
@@ -29,7 +31,7 @@ WHICH_MODEL = (
 def other_weights(digest: CheckpointDigest) -> Reading:
     """Judge whether most sampled matrices are unrelated to the checkpoint before, as training never makes them."""
     other, sampled = digest.unrelated
-    if not sampled or 2 * other < sampled:
+    if sampled < LEAST_SAMPLED or 2 * other < sampled:
         return Reading(Verdict.OK, OTHER)
     message = (
         f"{other} of {sampled} sampled matrices of checkpoint {digest.step} are unrelated to the checkpoint before"

@@ -8,7 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, inf, isfinite, sqrt
+from math import fsum, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,8 @@ LEAST_MATRIX, SAMPLE = 256, 1 << 14
 """Elements of a matrix, and bytes of it, that tell whether two are related: by chance, a cosine of 1 / sqrt(256)."""
 UNRELATED = 0.2
 """Cosine below which they are not; what training leaves of a matrix between two checkpoints is 0.9 and more."""
+GROWTH = 3.0
+"""Times as large, which only a matrix that began at zero becomes: a random walk from there to here keeps 1/3."""
 
 
 def unrelated(
@@ -124,16 +126,16 @@ def unrelated(
 ) -> tuple[int, int]:
     """Of how many sampled matrices the values have nothing in common with the earlier ones, and how many were sampled.
 
-    Arguments as of ``movement``. Adapters begin at zero or at random, and are left out.
+    Arguments as of ``movement``. Adapters begin at zero and are left out; other matrices that do have grown much.
     """
     moved = [name for name in _moved(checksums, tensors, LEAST_MATRIX) if "lora_" not in name]
     known = [name for name in _spread(moved) if tensors[name].dtype in {"F32", *FRACTION}]
     found = [
-        cosine
+        answer
         for name, (old, new) in _parts(before, after, known, SAMPLE, roots).items()
-        if (cosine := _cosine(_values(old, tensors[name].dtype), _values(new, tensors[name].dtype))) is not None
+        if (answer := _apart(_values(old, tensors[name].dtype), _values(new, tensors[name].dtype))) is not None
     ]
-    return sum(cosine < UNRELATED for cosine in found), len(found)
+    return sum(found), len(found)
 
 
 def _values(data: bytes, dtype: str) -> Sequence[float]:
@@ -144,11 +146,15 @@ def _values(data: bytes, dtype: str) -> Sequence[float]:
     return [value for (value,) in struct.iter_unpack("<f", data[: len(data) // 4 * 4])]
 
 
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """None where one of them is zero or not finite."""
-    sizes = fsum(value * value for value in one) * fsum(value * value for value in other)
+def _apart(one: Sequence[float], other: Sequence[float]) -> bool | None:
+    """Whether two of about one size have nothing in common; None where one of them is zero or not finite."""
+    if not all(map(isfinite, (*one, *other))):
+        return None
+    small, large = sorted(sqrt(fsum(value * value for value in side)) for side in (one, other))
+    if not small:
+        return None
     product = fsum(left * right for left, right in zip(one, other, strict=True))
-    return product / sqrt(sizes) if 0.0 < sizes < inf and isfinite(product) else None
+    return large <= GROWTH * small and product < UNRELATED * small * large
 
 
 def _moved(checksums: Mapping[str, str], tensors: Mapping[str, TensorDigest], least: int) -> list[str]:

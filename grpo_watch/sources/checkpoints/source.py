@@ -11,7 +11,7 @@ from pathlib import Path
 import xxhash
 
 from grpo_watch.engine.record_parts import Movement
-from grpo_watch.engine.records import CheckpointDigest, Cursor, Item
+from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.frameworks.framework_tables import layout_of
 from grpo_watch.sources.base import ChannelSource, Deferred, Skip
@@ -69,8 +69,20 @@ def judge_checkpoint(
         return CheckpointOutcome(gone=True)
     if before is None:
         return CheckpointOutcome(weights, base=still_base(folder, weights, roots, limits))
-    both = (*before, folder, weights.tensors, roots)
-    return CheckpointOutcome(weights, movement=movement(*both), unrelated=unrelated(*both))
+    return _beside(*before, folder, weights, roots)
+
+
+def _beside(
+    before: Path, checksums: Mapping[str, str], folder: Path, weights: CheckpointWeights, roots: Sequence[Path]
+) -> CheckpointOutcome:
+    """With what the comparison shows; what was digested is judged, whatever that meets."""
+    both = (before, checksums, folder, weights.tensors, roots)
+    try:
+        likeness = unrelated(*both) if weights.kind is CheckpointKind.FULL else (0, 0)
+        return CheckpointOutcome(weights, movement=movement(*both), unrelated=likeness)
+    except Exception:
+        log.exception("%s is not compared with the checkpoint before", folder.name)
+        return CheckpointOutcome(weights)
 
 
 def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
