@@ -66,6 +66,7 @@ class Assembler:
         self.resolver = Resolver()
         self._carried: dict[str, tuple[int, int]] = {}
         self._scored: dict[str, tuple[int, int]] = {}
+        self._begun = (0, 0)
         self._waiting = WaitingRows()
         self._last_seen: float | None = None
         self._step_times: deque[float] = deque(maxlen=21)
@@ -90,18 +91,22 @@ class Assembler:
         return self._event(item) if isinstance(item, RunEvent) else self._pass(item)
 
     def election(self, now: float, *, ended: bool = False) -> ChannelElected | None:
-        """The election that is due because the primary is silent, or has ended, while another channel continues."""
+        """The election that is due because the primary is silent, or has ended, while another channel continues.
+
+        Of a run that has ended the evaluations that still wait are asked for with one of their own stream.
+        """
         if self.primary is None or not self._waiting:
             return None
         since = next(iter(self._waiting))[1].seen if self._last_seen is None else self._last_seen
         median = sorted(self._step_times)[len(self._step_times) // 2] if self._step_times else 0.0
         if not ended and (since is None or now - since < max(SILENT_SECONDS, SILENT_STEPS * median)):
             return None
-        ahead = [row for row in self._waiting.beyond(self.ledger.last_step) if row.stream is not Stream.EVAL]
+        ahead = self._waiting.beyond(self.ledger.last_step)
         ahead = [row for row in ahead if self.agreement.trusts(row.channel)] if ended else ahead
-        if not ahead:
-            return None
-        best = min(ahead, key=lambda row: row.kind)
+        trained = [row for row in ahead if row.stream is not Stream.EVAL]
+        if not trained:
+            return ChannelElected(Stream.EVAL, ahead[0].channel, "the run ended") if ended and ahead else None
+        best = min(trained, key=lambda row: row.kind)
         return ChannelElected(Stream.TRAIN, best.channel, f"{self.primary.name.lower()} silent")
 
     def _pass(self, item: Progress | Activity | Tick | CompletionSummary | CheckpointDigest) -> Sequence[Record]:
@@ -130,10 +135,22 @@ class Assembler:
 
     def _elect(self, item: ChannelElected) -> Sequence[Record]:
         opened = self._channels.get(item.channel)
+        if item.stream is Stream.EVAL:
+            return self._last_scores()
         if opened is None or opened.kind is self.primary:
             return ()
         self._change(opened.kind)
         return [record for row in self._waiting.take_all() for record in self._row(row, counted=True)]
+
+    def _last_scores(self) -> Sequence[Record]:
+        """The evaluations that wait for a row of training that does not come; all else waits on."""
+        made: list[Record] = []
+        for row in self._waiting.take_all():
+            if row.stream is Stream.EVAL and row.step is not None and self.agreement.trusts(row.channel):
+                self._add(row.step, row, made)
+            else:
+                made += self._secondary(row)
+        return made
 
     def _change(self, kind: ChannelKind) -> None:
         self.primary = kind
@@ -225,20 +242,26 @@ class Assembler:
         made.append(MetricRow(self.run, Stream.TRAIN, *place, values, resolved.raw, row.time, row.seen, row.resolution))
 
     def _evaluation(self, resolved: Resolved, entry: PlacedRow) -> Iterator[MetricRow]:
-        """The scores that a row carries, those left out that another channel gave or that are older than such."""
+        """The scores that a row carries, those left out that another channel gave or that are older than such.
+
+        What lies before the first row of an attempt may be the history that a resumed Trainer repeats.
+        """
         row, place = entry.row, (entry.attempt, entry.step)
         primary = row.kind is self.primary
         new = {}
         for name, score in resolved.scores.items():
             known = self._scored.get(name)
-            if known is None or (place != known if primary else place[1] > known[1]):
+            newer = known is None or place[1] > known[1] or self._begun <= place > known
+            if place != known if primary else newer:
                 new[name], self._scored[name] = score, place
         if new:
             yield MetricRow(self.run, Stream.EVAL, *place, new, time=row.time, seen=row.seen, resolution=row.resolution)
 
     def _note_metrics(self, resolved: Resolved, entry: PlacedRow) -> None:
-        """Remember train rows, and from which step on the primary's carry each metric."""
+        """Remember train rows, where an attempt began, and from which step on the primary's carry each metric."""
         place = (entry.attempt, entry.step)
+        if entry.attempt > self._begun[0]:
+            self._begun = place
         if len(self._channels) > 1:
             self.agreement.keep(place, entry.row.channel, resolved.values, entry.row.resolution)
         if entry.row.kind is self.primary and not resolved.values.keys() <= self._carried.keys():

@@ -426,11 +426,38 @@ def test_a_run_that_starts_over_evaluates_the_same_steps_again() -> None:
     assert evaluations(fed([*BOTH, *trained])) == [(2, {"eval_score[reward]": 0.2})] * 2
 
 
+def test_evaluations_of_another_channel_count_in_a_resumed_attempt_too() -> None:
+    """Resumed from step 3; the state file repeats what was evaluated before."""
+    first = [item for step in range(1, 7) for item in (jsonl(step), scored(console, step))]
+    resumed = [item for step in range(4, 7) for item in (jsonl(step, segment=1), scored(console, step))]
+    state = [RawRow("state", STATE, step, {"eval_reward": step / 10}, Stream.EVAL) for step in range(1, 7)]
+    places = [ChannelOpened("logging.jsonl", JSONL, segment=segment) for segment in (0, 1)]
+    got = fed([*BOTH, *places, ChannelOpened("state", STATE), *first, *resumed, *state])
+    found = [each for each in got if isinstance(each, MetricRow) and each.stream is Stream.EVAL]
+    assert [(each.attempt, each.step) for each in found] == [
+        *((1, step) for step in range(1, 7)),
+        (2, 4),
+        (2, 5),
+        (2, 6),
+    ]
+
+
 def test_no_evaluation_of_a_channel_makes_it_primary() -> None:
+    """One beyond the last row of training waits for that row until the run has ended."""
     assembler = Assembler("run")
     fed([*BOTH, jsonl(1, seen=1.0), scored(console, 2)], assembler)
     assert assembler.election(1e9) is None
-    assert assembler.election(1e9, ended=True) is None
+    election = assembler.election(1e9, ended=True)
+    assert election == ChannelElected(Stream.EVAL, "train.log", "the run ended")
+    assert evaluations(fed([election], assembler)) == [(2, {"eval_score[reward]": 0.2})]
+    assert (assembler.primary, assembler.election(1e9, ended=True)) == (JSONL, None)
+
+
+def test_what_is_no_evaluation_waits_on() -> None:
+    """A run that was taken for ended goes on."""
+    election = ChannelElected(Stream.EVAL, "train.log", "the run ended")
+    got = fed([*BOTH, jsonl(1), console(2), scored(console, 2), election, jsonl(2), jsonl(3)])
+    assert (evaluations(got), added(got)) == ([(2, {"eval_score[reward]": 0.2})], [(2, {"entropy": 2.0})])
 
 
 def test_the_total_is_reported_when_it_changes() -> None:

@@ -285,9 +285,11 @@ def test_further_runs_are_compared_with_the_first(opened: Callable[..., Visit]) 
     seen.page.wait_for_url("**/#/compare/my-run?with=second%2Cthird")
     seen.sees("a and c")
     assert seen.page.get_by_text("They part at step 2 of 300 common steps").count() == 2
-    seen.until("document.querySelector('.u-legend').textContent.includes('c: ')")
+    drawn = "[...document.querySelectorAll('.u-legend')].filter((each) => each.textContent.includes('c: ')).length"
+    seen.until(f"{drawn} === 10")
     seen.page.get_by_label("Run c").select_option("")
     seen.page.wait_for_url("**/#/compare/my-run?with=second")
+    seen.until(f"{drawn} === 0 && document.querySelectorAll('.u-legend').length === 10")
 
 
 def test_a_thousand_runs_are_searched_filtered_and_paged(opened: Callable[..., Visit]) -> None:
