@@ -114,6 +114,9 @@ distillation logs a KL alone."""
 OF_UPDATES = OF_LEARNING - {"completion_length_mean"} | {"loss", "grad_norm", "learning_rate"}
 """What is known of an update and not of a single completion: a row without a step has one of these beside a reward."""
 
+OF_STEPS = frozenset({"loss", "grad_norm", "learning_rate", "kl_reference", "kl_policy_update", "policy_clip_ratio"})
+"""What evaluations, which show entropies and lengths as well, have not."""
+
 
 @lru_cache(maxsize=4_096)
 def guess(key: str) -> str | None:

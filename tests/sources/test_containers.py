@@ -45,6 +45,13 @@ def block(row: Row, sign: str, before: str) -> str:
     return "".join(f"\n{before}{key}{sign}{value}" for key, value in rest(row).items())
 
 
+def of_jobs(text: str) -> str:
+    """The lines behind the name of a job, and below them those of another one, whose KL is another."""
+    other = text.replace("kl': ", "kl': 9").replace("kl: ", "kl: 9")
+    lines = {"lr1e-6": text.split("\n"), "lr1e-5": other.split("\n")}
+    return "\n".join(f"({job}, pid=12) {line}" for job, its in lines.items() for line in its)
+
+
 def by_metric(line: Callable[[str, Sequence[float]], str]) -> str:
     return "".join(f"{line(key, values)}\n" for key, values in columns().items())
 
@@ -179,6 +186,16 @@ FORMS: Mapping[str, Files] = {
             lambda row: f"train,host=a,run=b7 {pairs(rest(row), '=', ',')},step={row['step']}i 1700000000000000000"
         )
     },
+    "lines of Influx of two ranks": {
+        "train.log": by_line(
+            lambda row: "\n".join(
+                f"train,rank={rank} {pairs({**rest(row), 'kl': kl}, '=', ',')},step={row['step']}i 1700000000000000000"
+                for rank, kl in enumerate((row["kl"], 9.0))
+            )
+        )
+    },
+    "blocks of two jobs": {"train.log": by_line(lambda row: of_jobs(f"Step {row['step']}" + block(row, ": ", "")))},
+    "dictionaries of two jobs": {"train.log": by_line(lambda row: of_jobs(str(row)))},
     "UTF-16 without a mark": {"train.log": by_line(pairs).encode("utf-16-le")},
     "a file per step": {f"step_{row['step']:05}.json": json.dumps(rest(row)) for row in ROWS},
     "a text per step": {f"logs/step_{row['step']}.txt": pairs(rest(row), ": ", "\n") for row in ROWS},

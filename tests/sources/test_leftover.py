@@ -198,3 +198,16 @@ def test_rows_of_jsonl_are_known_by_two_metrics_of_updates_beside_a_step(tmp_pat
     (tmp_path / "metrics.jsonl").write_text("".join(rows))
     (found,) = Discoverer().discover(tmp_path)
     assert found.channels[0].name == "metrics.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("results.jsonl", {"accuracy": 0.4, "mean_length": 300, "entropy": 0.5}),
+        ("eval_metrics.jsonl", {"solved": 0.4, "mean_length": 300, "entropy": 0.5, "mean_kl": 0.1}),
+        ("val.jsonl", {"solved": 0.4, "entropy": 0.5, "clip_ratio": 0.9}),
+    ],
+)
+def test_the_numbers_of_an_evaluation_are_no_rows_of_training(name: str, row: dict[str, float], tmp_path: Path) -> None:
+    (tmp_path / name).write_text("".join(json.dumps({"step": n, **row}) + "\n" for n in range(1, 9)))
+    assert Discoverer().discover(tmp_path) == []

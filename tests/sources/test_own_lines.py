@@ -228,6 +228,56 @@ def test_reading_goes_on_in_the_middle_of_a_block() -> None:
         assert steps + [row.step for line in text[cut:] for row in second.feed(line)] == expected
 
 
+OF_BEFORE = (
+    '[[true, true, false, false, false, false, false, null, false, ""], [5, 0, [5, 0], 5, [1, 1, 3]], "loss", "loss", '
+    '[], [{}, {}, null, null, null, false, false], ["reward", "loss"], [], [{"reward": 1, "loss": 1}, false]]'
+)
+"""What was kept, before names were, of a log whose rows are blocks below their steps."""
+
+
+@pytest.mark.parametrize("state", [OF_BEFORE, '{"sure": true}'])
+def test_the_state_of_another_version_silences_no_log(state: str) -> None:
+    lines = OwnLines(state)
+    assert lines.sure
+    text = (line for n in range(6, 9) for line in (f"=== Step {n} ===", f"reward: 0.{n}", "loss: 0.2"))
+    rows = [row for line in text for row in lines.feed(line.encode())] + list(lines.flush())
+    assert [(row.step, row.values["reward"]) for row in rows] == [(n, n / 10) for n in range(6, 9)]
+
+
+LATER = {
+    "directly below": "=== Step {n}/500 ===\nreward: 0.{n}\nloss: 0.2\n{update}",
+    "below a text": "=== Step {n}/500 ===\ngenerating...\nreward: 0.{n}\nTraining\nloss: 0.2\n{update}",
+    "of the first update": "--- Iteration {n} ---\nreward: 0.{n}\nTraining\n{update}",
+}
+
+
+@pytest.mark.parametrize("layout", LATER)
+@pytest.mark.parametrize("first", [2, 5])
+def test_what_the_first_rows_lacked_belongs_to_later_ones(layout: str, first: int, tmp_path: Path) -> None:
+    """A gradient norm, and what stands below it, from the first update on: one row may pass until they are awaited."""
+    later = "grad_norm: 0.5\nmean length: 9\n"
+    text = "".join(LATER[layout].format(n=n, update=later if n >= first else "skipped\n") for n in range(1, 10))
+    rows = rows_of(tmp_path / "train.log", text)
+    assert [(row.step, row.values["reward"]) for row in rows] == [(n, n / 10) for n in range(1, 10)]
+    assert all("grad_norm" not in row.values for row in rows[: first - 1])
+    assert {(row.values["grad_norm"], row.values["mean length"]) for row in rows[first:]} == {(0.5, 9.0)}
+
+
+def test_numbers_below_other_text_join_no_row_of_one_line(tmp_path: Path) -> None:
+    """The first of them is refused, and what stands below it, too."""
+    evaluation = "Running held-out greedy decoding ...\n accuracy: 0.9\n mean length: 900\n entropy: 0.001\n"
+    row = "step {n}/500 | reward 0.{n} | loss 0.1 | grad_norm 0.5\n"
+    text = "".join(row.format(n=n) + (evaluation if n % 3 == 1 else "") for n in range(1, 10))
+    assert {tuple(row.values) for row in rows_of(tmp_path / "train.log", text)} == {("reward", "loss", "grad_norm")}
+
+
+def test_the_scores_of_samples_below_a_step_are_not_its_reward(tmp_path: Path) -> None:
+    step = "--- Step {n}/500 ---\nSample 1:\n  reward: 1.0\nSample 2:\n reward: 0.0\n"
+    text = "".join((step + "Summary\nmean reward: 0.{n}\nkl: 0.1\n").format(n=n) for n in range(1, 10))
+    rows = rows_of(tmp_path / "train.log", text)
+    assert [(row.step, row.values) for row in rows] == [(n, {"mean reward": n / 10, "kl": 0.1}) for n in range(1, 10)]
+
+
 def test_zeros_of_few_decimals_are_small_numbers() -> None:
     lines = OwnLines()
     rows = [row for n in range(1, 4) for row in lines.feed(b"step %d | reward 0.5000 | kl 0.0000" % n)]

@@ -26,8 +26,7 @@ from grpo_watch.sources.console.rows import ConsoleRows, TextTables
 from grpo_watch.sources.console.step_placement import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.rows.fields import step_before
-from grpo_watch.sources.rows.own_lines import begins_own_row
-from grpo_watch.sources.rows.own_rows import OwnRows, shows_row
+from grpo_watch.sources.rows.own_rows import OwnRows, begins_own_row, shows_metric
 from grpo_watch.sources.rows.plain_text import scores_alone
 from grpo_watch.sources.settings.config_files import trainer_arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
@@ -44,6 +43,7 @@ OTHER_BEGINNINGS = frozenset({"loss", "train_runtime", "eval_loss"})
 LONGEST_FRAGMENT = 64 << 10
 LONGEST_TITLE = 200
 """Bytes before a dictionary in which its step may stand."""
+MOST_JOBS = 64
 STRANGE = 80
 """Characters reported of a line that looks like a row of some framework."""
 
@@ -71,6 +71,7 @@ class ConsoleParser(ConsoleRows):
         self._names = {column: name for name, column in columns.items()}
         self._own, self._gave_way = OwnRows(state, self._names), state.get("gave way") is True
         self._fragment, self._job = b"", str(state.get("job") or "")
+        self._others: set[str] = set()
         self._errors, self._strange = Tracebacks(state), ""
         self._drawn, self._bar_of = b"", training_bar(b"")
 
@@ -105,11 +106,17 @@ class ConsoleParser(ConsoleRows):
         return self._out
 
     def _of_other_job(self, piece: bytes) -> bool:
-        """Whether it is the row of another job than the one whose row came first: their steps are not one run's."""
+        """Whether it is of another job than the one whose metrics came first, which prints metrics as well.
+
+        Their steps are not one run's.
+        """
         job = self._envelope.job
-        if job == self._job or not (self._own.wants(piece) and shows_row(piece)):
+        if job in self._others:
+            return True
+        if job == self._job or not (self._own.wants(piece) and shows_metric(piece, or_step=bool(self._job))):
             return False
         if self._job:
+            self._others |= {job} if len(self._others) < MOST_JOBS else set()
             how = f"grep -F '({job}, pid=' LOG | grpo-watch check -"
             self.stats.skip(Skip.NOT_A_ROW, f"several jobs write to this log, {self._job} is read; others: {how}")
             return True

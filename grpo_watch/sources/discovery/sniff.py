@@ -14,7 +14,7 @@ from grpo_watch.detectors.shared.refusals import refused
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.dump_formats import rollout_dumps, table_columns
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks, recognise
-from grpo_watch.frameworks.guessing import OF_LEARNING, names_training, names_updates
+from grpo_watch.frameworks.guessing import OF_LEARNING, OF_STEPS, guess, names_updates
 from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT
@@ -24,6 +24,7 @@ from grpo_watch.sources.rows.document import MAY_HOLD_ROWS, YAML, holds_document
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.jsonl import decode, in_pieces, rewards_by_step
 from grpo_watch.sources.rows.layouts import is_number, step_key
+from grpo_watch.sources.rows.own_lines import EVALUATION
 from grpo_watch.sources.rows.own_rows import PrintedColumns
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table, proposed
@@ -229,7 +230,7 @@ def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
     by_name = next((table.name for table in bases_last() if table.traces.metrics_file == name), None)
     framework = by_name or _framework(head)
     for line in lines:
-        if (what := _line(line)) is not None:
+        if (what := _line(line, learning=named or EVALUATION.search(name) is None)) is not None:
             return SniffedFile(what, framework)
     if rewards_by_step(rows):
         return SniffedFile(ChannelContent.JSONL, framework)
@@ -250,8 +251,11 @@ def _in_pieces(name: str, head: bytes) -> str | None:
     return None
 
 
-def _line(line: bytes) -> ChannelContent | None:
-    """Metrics, completions or neither; a line longer than the window is judged by the keys that can be seen."""
+def _line(line: bytes, *, learning: bool = True) -> ChannelContent | None:
+    """Metrics, completions or neither; a line longer than the window is judged by the keys that can be seen.
+
+    ``learning``: two metrics of updates beside a step make a row, if one of them is none that an evaluation has.
+    """
     columns = table_columns()
     completion_keys = tuple(map(frozenset, (columns.step, columns.prompt, columns.completion)))
     row: Mapping[str, object] | None = decode(line)
@@ -267,8 +271,10 @@ def _line(line: bytes) -> ChannelContent | None:
     numbers = {key for key, value in row.items() if is_number(value) or key in PAIRED_STEPS}
     prefixed = any(key.startswith(("rewards/", "train/", "eval_")) for key in numbers)
     known = numbers & (METRIC_KEYS | PAIRED_STEPS) or prefixed or names_updates(numbers)
-    learning = step_key(numbers) is not None and len(names_training(numbers) & OF_LEARNING) > 1
-    return ChannelContent.JSONL if known or learning else None
+    if not known and learning and step_key(numbers) is not None:
+        metrics = {guess(key) for key in numbers}
+        known = len(metrics & OF_LEARNING) > 1 and not metrics.isdisjoint(OF_STEPS)
+    return ChannelContent.JSONL if known else None
 
 
 def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> SniffedFile:

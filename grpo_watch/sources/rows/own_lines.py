@@ -13,7 +13,7 @@ from msgspec.structs import astuple, replace
 from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess, names_updates
 from grpo_watch.frameworks.line_reader import MetricLine
-from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fields_in, fields_of
+from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fields_in
 
 LONGEST = 2_000
 """Characters of a line that may be a row; own loops print some ten fields."""
@@ -39,7 +39,7 @@ EVALUATION = re.compile(
 """What the title above the numbers of an evaluation or of single completions says."""
 TITLE = re.compile(
     r"\W{0,40}(?:(?:eval(?:uation)?|validation|held.?out)(?: (?:results?|metrics|scores?|summary|set|\d{1,6})){0,2}"
-    r"|(?:sample|completion|example) \d{1,6})\W{0,40}",
+    r"|(?P<sample>(?:sample|completion|example) \d{1,6}))\W{0,40}",
     re.IGNORECASE,
 )
 """A title by itself, ``=== EVALUATION RESULTS ===`` or ``Sample 3:``: the fields below it belong to no row of training,
@@ -49,14 +49,17 @@ EXAMPLE = re.compile(rb"\b(?:examples?|usage|format)\b", re.IGNORECASE)
 """What a line that ends with a colon says above a row that is quoted."""
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
 KEPT = (
-    *("sure", "_near", "_coarse", "_leads", "_example", "_quoted", "_below", "_begin", "_end", "_last"),
-    *("_rows", "_offset", "_before", "_carried", "_above", "_template", "_noisy"),
+    *("sure", "_near", "_coarse", "_leads", "_rows", "_offset", "_before", "_carried", "_above"),
+    *("_end", "_last", "_template", "_noisy", "_example", "_quoted", "_below", "_begin"),
 )
-"""What is remembered across a restart as it is."""
+"""What is remembered across a restart as it is, first what older versions kept in a list."""
 
 
 class _Block(Struct):
-    """The fields that make one row, of one line or of several; ``single``: one line alone made it a row."""
+    """The fields that make one row, of one line or of several.
+
+    ``single``: one line alone made it a row; ``sampled``: the title of a sample stands right below its step.
+    """
 
     values: dict[str, float] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -65,6 +68,7 @@ class _Block(Struct):
     epoch: int | None = None
     led: bool = False
     single: bool = False
+    sampled: bool = False
 
     @classmethod
     def of_line(cls, fields: Sequence[PrintedField]) -> _Block:
@@ -166,7 +170,7 @@ class OwnLines:
         self._above: list[int | None] = []
         self._before: tuple[int, int] | None = None
         self._decimals = KeyDecimals()
-        if state.startswith("{"):
+        if state:
             self._restore(json.loads(state))
 
     def state(self) -> str:
@@ -178,12 +182,15 @@ class OwnLines:
         kept = {name: getattr(self, name) for name in KEPT}
         return json.dumps({**kept, "held": held, "block": astuple(self._block), "decimals": decimals})
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
+    def _restore(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
+        if not isinstance(state, Mapping):
+            state = dict(zip(KEPT, [*state[0][:4], *state[1], *state[2:4], *state[6:8]], strict=False))
         for name in KEPT:
-            setattr(self, name, state[name])
-        self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in state["held"]]
-        self._block = _Block(*state["block"])
-        self._decimals = KeyDecimals(state["decimals"][0], in_full=state["decimals"][1])
+            setattr(self, name, state.get(name, getattr(self, name)))
+        self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in state.get("held", ())]
+        self._block = _Block(*state.get("block", ()))
+        decimals = state.get("decimals", ({}, False))
+        self._decimals = KeyDecimals(decimals[0], in_full=decimals[1])
 
     @property
     def scores_alone(self) -> bool:
@@ -206,16 +213,18 @@ class OwnLines:
         if self._aside(text, fields, row=alone.whole):
             return ()
         self._quoted, self._example = self._quoted or self._example, False
-        rows = self._alone(alone, fields) if alone.whole else self._collect(fields)
-        self._near = bool(fields)
-        return rows
+        return self._alone(alone, fields) if alone.whole else self._collect(fields)
 
     def passed(self, data: bytes) -> None:
         """A line of something else: the next one is not near the fields before it."""
         self._near = False
         short = len(data) <= LONGEST
-        if short and TITLED.search(data) is not None and TITLE.fullmatch(bare_line(data.decode("utf-8", "replace"))[1]):
+        text = bare_line(data.decode("utf-8", "replace"))[1] if short and TITLED.search(data) is not None else ""
+        if (title := TITLE.fullmatch(text)) is not None:
             block = self._block
+            if block.sampled and OF_UPDATES.isdisjoint(map(guess, block.values)):  # the first sample's, above a second
+                self._drop(block.values.keys())
+            block.sampled |= title["sample"] is not None and block.step is not None and not block.values
             self._below = [] if (block.led if block.values else block.step is None) else None
         self._example = short and data.endswith(b":") and EXAMPLE.search(data) is not None
 
@@ -229,7 +238,20 @@ class OwnLines:
         elif not counts:
             self._below = [*self._below, *(one.name for one in fields)][-MOST_HELD:]
         between = self._begin == "" and not (row or counts or self._block.values) and self._block.step is None
+        if between and self._below is None:
+            self._go_on(fields)
         return between or self._below is not None
+
+    def _go_on(self, fields: Sequence[PrintedField]) -> None:
+        """Rows end later from now on if fields directly below one are metrics, or the first ones of an update."""
+        names = self._held[-1].values if self._held else dict.fromkeys(self._template, 0.0)
+        known = {guess(one.name) for one in fields}
+        first = bool(known & OF_UPDATES) and OF_UPDATES.isdisjoint(map(guess, names))
+        if first or (self._near and known - {None, "reward_mean"}):
+            self._end, self._near = fields[-1].name, True
+            names = {**{one.name: one.value for one in fields}, **names}
+            self._held[-1:] = [replace(row, values=names) for row in self._held[-1:]]
+            self._template = list(names)[:MOST_KEYS]
 
     def _belongs(self, fields: Sequence[PrintedField], below: Sequence[str], *, counts: bool) -> bool:
         """Whether fields below a title, and below other fields under it, belong to a row of training all the same."""
@@ -250,7 +272,7 @@ class OwnLines:
         if block.values and not block.single and alone.step in {None, block.step} and not block.repeats(fields):
             return self._collect(fields)
         rows = self._close()
-        self._block, self._last = alone, fields[-1].name
+        self._block, self._last, self._near = alone, fields[-1].name, True
         return (*rows, *self._close()) if self._last == self._end else rows
 
     def _collect(self, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
@@ -273,16 +295,19 @@ class OwnLines:
                 return self._again(known)
             rows = (*rows, *self._close())
         self._block.add(known)
-        self._last = known[-1].name
+        self._last, self._near = known[-1].name, True
         return (*rows, *self._close()) if self._last == self._end else rows
 
     def _again(self, known: Sequence[PrintedField]) -> Sequence[MetricLine]:
         """Fields that come several times below one step are of single completions: they count no more."""
         if not self._block.single:
-            for name in {one.name for one in known} & self._block.values.keys():
-                del self._block.values[name]
-                self._noisy = [*self._noisy, name][-MOST_HELD:]
+            self._drop({one.name for one in known} & self._block.values.keys())
         return ()
+
+    def _drop(self, names: Iterable[str]) -> None:
+        for name in tuple(names):
+            del self._block.values[name]
+            self._noisy = [*self._noisy, name][-MOST_HELD:]
 
     def _close(self) -> Sequence[MetricLine]:
         block, self._block = self._block, _Block()
@@ -349,10 +374,6 @@ def _plain(row: MetricLine) -> bool:
     return row.step is not None and "reward_mean" in known and len(known & OF_UPDATES) >= SURE
 
 
-UNQUOTED = re.compile(rb"\{\s{0,9}[A-Za-z_][\w./]{0,60}\s?[:=]\s{0,4}[-\d][^{]*\}")
-"""A row in braces whose keys have no quotes: ``{ step: 1, loss: 0.1 }``."""
-
-
 def may_show(data: bytes) -> bool:
     """Whether a line may name a metric or count; a byte test, for the lines of others that most logs consist of."""
     if len(data) > LONGEST or DIGIT.search(data) is None:
@@ -366,17 +387,6 @@ def row_of(step: int, values: Mapping[str, float]) -> MetricLine | None:
     """The row of these values at a step; None where they make none."""
     block = _Block(dict(values), step=step)
     return block.row() if block.whole else None
-
-
-def begins_own_row(data: bytes) -> bool:
-    """Whether a metric stands before the first brace of a line: the dictionary behind it is a part of the row."""
-    brace = data.find(b"{")
-    if brace >= 0 and len(data) <= LONGEST and UNQUOTED.match(data, brace):
-        return True
-    if brace <= 0 or len(data) > LONGEST or DIGIT.search(data, 0, brace) is None:
-        return False
-    fields = fields_of(data.decode("utf-8", "replace"))
-    return bool(fields) and any(guess(one.name) is not None for one in fields[:1] if not (one.is_step or one.counts))
 
 
 def _follows(before: MetricLine, row: MetricLine) -> bool:

@@ -14,7 +14,7 @@ from grpo_watch.frameworks.row_numbers import number
 from grpo_watch.sources.console.step_placement import training_bar
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import step_key
-from grpo_watch.sources.rows.own_lines import OwnLines, row_of
+from grpo_watch.sources.rows.own_lines import DIGIT, OwnLines, row_of
 from grpo_watch.sources.rows.tables import keys_of
 from grpo_watch.sources.rows.tables import row_of as cells_row
 
@@ -31,16 +31,31 @@ EMPHASIS = re.compile(
 """What Markdown and people put around a cell: ``**0.5**``, a picture, an arrow."""
 WIDE = re.compile(r"\s{2,}|\t")
 
+UNQUOTED = re.compile(rb"\{\s{0,9}[A-Za-z_][\w./]{0,60}\s?[:=]\s{0,4}[-\d][^{]*\}")
+"""A row in braces whose keys have no quotes: ``{ step: 1, loss: 0.1 }``."""
+
 
 def _split(text: str) -> list[str]:
     return [EMPHASIS.sub("", cell) for cell in BARS.split(text)]
 
 
-def shows_row(data: bytes) -> bool:
-    """Whether a line by itself is the row of a step."""
+def shows_metric(data: bytes, *, or_step: bool) -> bool:
+    """Whether a line names a metric with its value, or a step."""
+    for one in fields_of(data.decode("utf-8", "replace")):
+        if or_step if one.is_step or one.counts else guess(one.name) is not None:
+            return True
+    return False
+
+
+def begins_own_row(data: bytes) -> bool:
+    """Whether a metric stands before the first brace of a line: the dictionary behind it is a part of the row."""
+    brace = data.find(b"{")
+    if brace >= 0 and len(data) <= LONGEST and UNQUOTED.match(data, brace):
+        return True
+    if brace <= 0 or len(data) > LONGEST or DIGIT.search(data, 0, brace) is None:
+        return False
     fields = fields_of(data.decode("utf-8", "replace"))
-    values = {one.name: one.value for one in fields if not (one.is_step or one.counts)}
-    return len(values) < len(fields) and row_of(0, values) is not None
+    return bool(fields) and any(guess(one.name) is not None for one in fields[:1] if not (one.is_step or one.counts))
 
 
 class PrintedColumns:

@@ -83,6 +83,7 @@ FIELD = re.compile(
 )
 STAMP = 10
 """Digits of a time in seconds; Influx writes nanoseconds, seconds, or what is between them."""
+OTHER_RANK = re.compile(r",(?:global_?)?rank=0*[1-9]", re.IGNORECASE)
 STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max", "median"})
 
 
@@ -113,11 +114,16 @@ def plain(text: str) -> str:
 
 
 def _influx(text: str) -> str:
-    """The numbers of Influx line protocol (``train,run=a reward=0.5,step=3i 170…``) as pairs; other text as it is."""
+    """The numbers of Influx line protocol (``train,run=a reward=0.5,step=3i 170…``) as pairs; other text as it is.
+
+    Of several ranks the first counts.
+    """
     tags, _, rest = text.partition(" ")
     fields, _, stamp = rest.partition(" ")
     if len(stamp) < STAMP or not stamp.isdigit() or "=" not in fields:
         return text
+    if OTHER_RANK.search(tags) is not None:
+        return ""
     pairs = (pair.partition("=") for pair in (*tags.split(",")[1:], *fields.split(",")))
     numbers = ((name, value.rstrip("iu")) for name, _, value in pairs)
     return ", ".join(f"{name}={value}" for name, value in numbers if number(value) is not None)
