@@ -17,14 +17,21 @@ from tests.support.servers import free_port
 
 GUIDES = {"README.md": 2, "docs/start.md": 11, "docs/operations.md": 27}
 """Guides with the number of commands in each, so that a block that is no longer recognised is missed."""
+AN_HOUR = 3600.0
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """Beside two runs: ``my-run`` (the demo's, frozen) and ``healthy``; with a state directory and ports of its own."""
+    """Beside two runs: ``my-run`` (the demo's, frozen) and ``healthy``; with a state directory and ports of its own.
+
+    Both ended an hour ago.
+    """
     work = tmp_path / "work"
     replay_run(work / "my-run", lambda _: False, 1e9)
     unpack("trl-1.16.0-04-healthy-lora", work).rename(work / "healthy")
+    for path in work.rglob("*"):  # what is written now is shown before its checkpoints are read, if that takes long
+        moment = path.stat().st_mtime - AN_HOUR
+        os.utime(path, (moment, moment))
     port = str(free_port())
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
