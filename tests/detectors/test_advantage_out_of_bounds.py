@@ -106,11 +106,15 @@ def standardised(scores: tuple[float, ...]) -> list[float]:
 
 
 @pytest.mark.parametrize("scale", [{"scale_rewards": "none"}, {}, {"scale_rewards": "batch"}])
-def test_rewards_of_a_million_that_nothing_divides(scale: dict[str, Scalar]) -> None:
+@pytest.mark.parametrize(("penalty", "severity"), [({}, "info"), ({"beta": 0.0}, "info"), ({"beta": 0.04}, "warning")])
+def test_rewards_of_a_million_that_nothing_divides(
+    scale: dict[str, Scalar], penalty: dict[str, Scalar], severity: str
+) -> None:
     """Whatever the settings say, no deviation gives 600,000; and 900 is a reward of another scale."""
-    run = Watched(RULE, **scale)
+    run = Watched(RULE, **scale, **penalty)
     run.feed(row(1, advantage_max=900.0, advantage_min=-900.0))
     assert run.changes == []
     run.feed(row(2, advantage_max=6e5, advantage_min=-3e5))
-    assert run.changes == [("firing", 2, "warning")]
+    assert run.changes == [("firing", 2, severity)]
+    assert ("KL" in run.said[-1].reading.message) is (severity == "warning")
     assert run.headline == "Advantages are not scaled"

@@ -226,3 +226,21 @@ def test_a_kl_before_the_first_update(framework: str, shows: list[tuple[str, int
     assert run.changes == shows
     later = Watched(RULE).feed(RunConfig(framework, None, {}), row(1, kl_reference=0.0), row(2, kl_reference=0.77))
     assert later.changes == []
+
+
+@pytest.mark.parametrize("first", [0.35, 0.02])
+def test_a_runaway_is_critical_wherever_it_began(first: float) -> None:
+    """Dropout gives 0.35 before the first update; what a run does from row 30 on has another cause."""
+    run = Watched(RULE).feed(RunConfig("trl", None, {}))
+    kls = [first, *(0.02 * step for step in range(2, 30)), *(2.0 * step for step in range(1, 21))]
+    rewards = [0.5] * 29 + [0.0] * 20
+    rows = zip(kls, rewards, strict=True)
+    run.feed_all(row(n, kl_reference=kl, reward_mean=reward) for n, (kl, reward) in enumerate(rows, 1))
+    assert run.changes[-1][2] == "critical"
+
+
+def test_no_reference_excuses_a_kl_of_thousands() -> None:
+    """High and steady from the first row on, and then away: a teacher's KL grows no hundredfold."""
+    kls = [0.35] * 20 + [500.0 * step for step in range(1, 20)]
+    run = Watched(RULE).feed_all(row(n, kl_reference=kl, reward_mean=0.5) for n, kl in enumerate(kls, 1))
+    assert run.changes[-1][2] == "critical"

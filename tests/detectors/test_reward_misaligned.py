@@ -9,9 +9,10 @@ from random import Random
 
 import pytest
 
+from grpo_watch.detectors.reward.scores_of_texts import ScoresOfTexts
 from grpo_watch.engine.records import CompletionSummary, RunConfig
 from tests.support.detecting import Watched
-from tests.support.records import a_batch, a_group
+from tests.support.records import a_batch, a_group, row
 
 RULE = "reward-misaligned"
 RIGHT, TURNED = (-1.5, -0.5, 0.5, 1.5), (1.5, 0.5, -0.5, -1.5)
@@ -134,19 +135,29 @@ def scored(step: int, scores: Callable[[list[int], list[int]], list[float]]) -> 
     return replace(a_batch(step), groups=tuple(made))
 
 
+def noise(length: int) -> float:
+    return Random(length).uniform(0.0, 5.0)
+
+
 @pytest.mark.parametrize(
-    ("scores", "says"),
+    ("scores", "says", "severity"),
     [
-        (lambda lengths, _: [lengths[-1], *lengths[:-1]], "fit the completion before"),
-        (lambda lengths, _: [*lengths[1:], lengths[0]], "fit the completion after"),
-        (lambda _, before: before, "fit the same place in the batch before"),
-        (lambda lengths, _: [at % 8 + length / 1e3 for at, length in enumerate(lengths)], "the place in the group"),
+        (lambda lengths, _: [lengths[-1], *lengths[:-1]], "fit the completion before", "warning"),
+        (lambda lengths, _: [*lengths[1:], lengths[0]], "fit the completion after", "warning"),
+        (lambda _, before: before, "fit the same place in the batch before", "warning"),
+        (
+            lambda lengths, _: [at % 8 + noise(length) for at, length in enumerate(lengths)],
+            "place in the group",
+            "info",
+        ),
     ],
 )
-def test_rewards_of_other_texts(scores: Callable[[list[int], list[int]], list[float]], says: str) -> None:
-    """Every score is right, and another completion's."""
+def test_rewards_of_other_texts(
+    scores: Callable[[list[int], list[int]], list[float]], says: str, severity: str
+) -> None:
+    """Every score is right, and another completion's; the place in the group may be a filter's or that of hints."""
     run = Watched(RULE).feed_all(scored(step, scores) for step in range(1, 60))
-    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "warning")]
+    assert [(state, shown) for state, _, shown in run.changes] == [("firing", severity)]
     assert says in run.said[-1].reading.message
 
 
@@ -157,10 +168,11 @@ def test_rewards_of_other_texts(scores: Callable[[list[int], list[int]], list[fl
         lambda lengths, before: [one - 0.5 * other for one, other in zip(lengths, before, strict=True)],
         lambda lengths, _: [Random(f"{at} {length}").random() for at, length in enumerate(lengths)],
         lambda lengths, _: [float(at % 8 == 0) + length / 1e3 for at, length in enumerate(lengths)],
+        lambda lengths, _: [*sorted(map(noise, lengths[:8])), *sorted(map(noise, lengths[8:]))],
     ],
 )
 def test_rewards_of_their_own_texts(scores: Callable[[list[int], list[int]], list[float]]) -> None:
-    """Also those that no length explains, and a first completion that an expert wrote."""
+    """Also those that no length explains, a first completion that an expert wrote, and a dump sorted by them."""
     assert Watched(RULE).feed_all(scored(step, scores) for step in range(1, 200)).changes == []
 
 
@@ -174,7 +186,10 @@ def test_one_batch_again_and_again_counts_once() -> None:
 
 @pytest.mark.parametrize(("noise", "fires"), [(0.0, False), (0.2, False), (5.0, True)])
 def test_equal_texts_with_other_rewards(*, noise: float, fires: bool) -> None:
-    """Texts come in pairs: a judge that samples varies a little, a reward of another text as much as other texts do."""
+    """Texts come in pairs: a judge that samples varies a little, a reward of another text as much as other texts do.
+
+    So does a random environment, so that it is an info.
+    """
     batches = []
     for step in range(1, 40):
         rng = Random(step)
@@ -183,4 +198,29 @@ def test_equal_texts_with_other_rewards(*, noise: float, fires: bool) -> None:
         group = a_group((0, 0, 1, 1, 2, 2, 3, 3), str(step), rewards={"f": rewards})
         batches.append(replace(a_batch(step), groups=(group,)))
     run = Watched(RULE).feed_all(batches)
-    assert [state for state, _, _ in run.changes] == ["firing"] * fires
+    assert [(state, severity) for state, _, severity in run.changes] == [("firing", "info")] * fires
+
+
+def test_a_new_attempt_begins_with_new_sums() -> None:
+    """Rewards of the completions before: two batches too few before a restart, and as many after it."""
+    batches = [scored(step, lambda lengths, _: [lengths[-1], *lengths[:-1]]) for step in range(1, 60)]
+    few = Watched(RULE).feed_all(batches).changes[0][1] - 2
+    run = Watched(RULE).feed_all(batches[:few]).feed(row(few + 1, attempt=2, reward_mean=0.1))
+    assert run.feed_all(batches[few : few + 2]).changes == []
+    assert run.feed_all(batches[few + 2 :]).changes != []
+
+
+@pytest.mark.parametrize("rule", [RULE, "advantage-arithmetic", "advantage-out-of-bounds", "reward-not-finite"])
+def test_scores_near_the_largest_float_break_nothing(rule: str) -> None:
+    scores = {"f": (-1.7e308, 1.7e308, 0.0, 1.0), "advantage": (-1e308, 1e308, 0.0, 1.0)}
+    made = tuple(a_group((0, 0, 1, 2), str(at), rewards=scores) for at in range(4))
+    run = Watched(rule, scale_rewards="group").feed_all(replace(a_batch(s), groups=made) for s in range(1, 9))
+    assert run.monitor.broken is None
+
+
+def test_equal_and_other_pairs_are_counted_as_one_by_one() -> None:
+    """Two of four texts are equal, and the empty one is left out."""
+    texts = ScoresOfTexts()
+    group = a_group((0, 0, 1, 2), lengths=(5, 5, 7, 0), rewards={"f": (1.0, 3.0, 4.0, 9.0)})
+    texts.judge([group], 1)
+    assert texts._pairs == [[2, pytest.approx(3.0**2 + 1.0**2)], [1, pytest.approx(2.0**2)]]

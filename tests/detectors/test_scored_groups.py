@@ -49,6 +49,20 @@ def test_sums_that_are_no_zero() -> None:
     assert order_of([centred, off, noise]) == AdvantageOrder(pairs=2, against=0, groups=3, off_centre=1)
 
 
+@pytest.mark.parametrize("divisor", [1.0, 0.5])
+def test_float32_leaves_more_of_large_rewards(divisor: float) -> None:
+    """At 1e5 floats are 0.008 apart; a sum of 0.03 is theirs, whatever divides, and one of 1 is not."""
+    rewards = tuple(1e5 + at for at in range(8))
+    for shift, off in ((0.004, 0), (0.125, 1)):
+        advantages = tuple((at - 3.5 + shift) / divisor for at in range(8))
+        assert order_of([scored(f=rewards, advantage=advantages)]).off_centre == off
+
+
+def test_of_a_group_of_thousands_256_are_compared() -> None:
+    rewards = tuple(map(float, range(3000)))
+    assert order_of([scored(f=rewards, advantage=rewards)]).pairs == 256 * 255 / 2
+
+
 @pytest.mark.parametrize(
     "group",
     [

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
-from itertools import combinations
-from math import isfinite, sqrt
+from math import sqrt
 from statistics import fmean, stdev
 from typing import TypeAlias
 
 from grpo_watch.detectors.reward.components import AdvantageOrder, explained_by_signs, order_of
+from grpo_watch.detectors.reward.scores_of_texts import LARGEST, ScoresOfTexts
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
-from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Scalar, Severity, Verdict
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.reward_functions import ADVANTAGE, fit, names_of
 from grpo_watch.engine.window import plain_sum
 
@@ -93,92 +93,6 @@ class RewardMisaligned(Detector):
         return replace(reading, headline="Advantages are not centred in their groups", hint=CENTRE)
 
 
-TEXTS = "texts"
-"""Key of the alert about rewards that don't follow the texts."""
-CERTAIN, MUCH_LESS = 5.0, 1 / 3
-"""Standard errors that chance does not reach in a run, and the share of them that its own text may show."""
-EQUAL_PAIRS, AS_DIFFERENT = 50, 0.7
-"""Pairs of equal texts needed, and the mean square between their rewards as a share of that between other texts': a
-judge that samples scores equal texts differently, too, but less so."""
-PLACES = 6
-"""Completions of a group from which the middle ones show a trend: the first or last may be an expert's."""
-OTHERS = (
-    "by their lengths, they fit the completion before",
-    "by their lengths, they fit the completion after",
-    "by their lengths, they fit the same place in the batch before",
-)
-SCORE_AGAIN = (
-    "Score one dumped completion by hand and compare it with its row. Look for rewards that are kept between calls, "
-    "for lists that are filtered, sorted or gathered in another order than the completions, and for scores by index."
-)
-
-
-class ScoresOfTexts:
-    """Sums over all batches of what rewards follow: their own text's length, another one's, or the place in the group.
-
-    Within a group, completions are samples of one distribution in any order, so that all but the own text is chance.
-    """
-
-    def __init__(self) -> None:
-        self._sums = [[0.0, 0.0] for _ in range(2 + len(OTHERS))]  # product and variance: own, place, others
-        self._pairs = [[0.0, 0.0], [0.0, 0.0]]  # number and squares: different texts, equal ones
-        self._before, self._known = list[float](), frozenset[int]()
-        self.first_step = 0
-
-    def judge(self, groups: Sequence[GroupSummary], step: int) -> Reading:
-        """Take a batch, and judge all so far."""
-        lengths, scores, places = list[float](), list[float](), list[float]()
-        for group in groups:
-            functions = [[score for score in group.rewards[name] if score is not None] for name in names_of(group)]
-            if not functions or group.prompts != 1 or any(len(column) < group.size for column in functions):
-                continue
-            if self._known.intersection(group.marks):
-                continue  # texts of the batch before (one seed for each step): their chance would count again
-            totals = [plain_sum(each) for each in zip(*functions, strict=True)]
-            if all(map(isfinite, totals)):
-                lengths += _from_mean(group.lengths)
-                scores += _from_mean(totals)
-                middle = group.size >= PLACES
-                ends = {0, group.size - 1}
-                places += [0.0 if at in ends or not middle else at - (group.size - 1) / 2 for at in range(group.size)]
-                self._compare(group, totals)
-        others = [0.0, *lengths[:-1]], [*lengths[1:], 0.0], self._before
-        self._before, self._known = lengths, frozenset(mark for group in groups for mark in group.marks)
-        for sums, feature in zip(self._sums, (lengths, places, *others), strict=True):
-            products = [one * other for one, other in zip(feature, scores, strict=False)] if scores else []
-            sums[0] += plain_sum(products)
-            sums[1] += plain_sum(product * product for product in products)
-        said, evidence = self._said()
-        self.first_step = (self.first_step or step) if said else 0
-        if not said:
-            return Reading(Verdict.OK, TEXTS)
-        message = f"rewards do not follow their texts: {said}"
-        reading = Reading(Verdict.BREACH, TEXTS, message=message, evidence=evidence, hint=SCORE_AGAIN)
-        return replace(reading, first_step=self.first_step)
-
-    def _compare(self, group: GroupSummary, totals: Sequence[float]) -> None:
-        for (one, left), (other, right) in combinations(zip(group.pattern, totals, strict=True), 2):
-            if group.lengths[group.pattern.index(one)]:  # an empty text may hide what was not dumped
-                pair = self._pairs[one == other]
-                pair[0], pair[1] = pair[0] + 1, pair[1] + (left - right) ** 2
-
-    def _said(self) -> tuple[str, dict[str, Scalar]]:
-        own, place, *others = [abs(product) / sqrt(squares) if squares else 0.0 for product, squares in self._sums]
-        found = [*zip(OTHERS, others, strict=True), ("they rise or fall with the place in the group", place / 1.5)]
-        said, errors = max(found, key=lambda one: one[1])
-        if errors >= CERTAIN and own <= MUCH_LESS * errors:
-            return said, {"standard_errors": round(errors, 1), "own_standard_errors": round(own, 1)}
-        (different, apart), (equal, within) = self._pairs
-        if equal >= EQUAL_PAIRS <= different and apart and within / equal >= AS_DIFFERENT * apart / different:
-            return "equal completions differ as much as other ones", {"equal_pairs": round(equal)}
-        return "", {}
-
-
-def _from_mean(values: Sequence[float]) -> list[float]:
-    mean = plain_sum(values) / len(values)
-    return [value - mean for value in values]
-
-
 def _lengths(record: CompletionSummary) -> Reading:
     if not record.odd:
         return Reading(Verdict.OK, LENGTHS)
@@ -231,12 +145,12 @@ def arithmetic(group: GroupSummary) -> Arithmetic:
     if advantages is None or not names or group.prompts != 1:
         return Arithmetic.UNCLEAR
     columns = [[score for score in group.rewards[name] if score is not None] for name in names]
-    if any(len(column) < group.size or not all(map(isfinite, column)) for column in columns):
+    if any(len(column) < group.size or not all(abs(score) < LARGEST for score in column) for column in columns):
         return Arithmetic.UNCLEAR
     totals = [plain_sum(scores) for scores in zip(*columns, strict=True)]
     counted = [(total, value) for total, value in zip(totals, advantages, strict=True) if value is not None]
     largest = max((abs(value) for _, value in counted), default=0.0)
-    if largest < NOISE or not isfinite(largest):
+    if largest < NOISE or not largest < LARGEST:
         return Arithmetic.UNCLEAR
     everyone, valid = plain_sum(totals) / len(totals), plain_sum(total for total, _ in counted) / len(counted)
     if _proportional(counted, valid, largest):
@@ -262,7 +176,7 @@ def by_function(group: GroupSummary, weights: Sequence[float]) -> bool:
 
 
 def _standardised(scores: Sequence[float | None], weight: float) -> tuple[float | None, ...]:
-    known = [score for score in scores if score is not None and isfinite(score)]
+    known = [score for score in scores if score is not None and abs(score) < LARGEST]
     spread = stdev(known) if len(known) > 1 else 0.0
     middle = fmean(known) if known else 0.0
     return tuple(None if score is None else weight * (score - middle) / (spread + EPSILON) for score in scores)
@@ -330,6 +244,7 @@ UNSCALED_LIMIT = 1e3
 DIVIDE = (
     "Bring rewards to about 1 (divide them, or leave scale_rewards at group); beta and max_grad_norm are made for that."
 )
+SMALLER = "Bring rewards to about 1 (divide them, or leave scale_rewards at group); max_grad_norm is made for that."
 EXTREMES = ("advantage_max", "advantage_min")
 
 
@@ -359,7 +274,7 @@ class AdvantageOutOfBounds(Detector):
         scaled = by_group(run.setting("scale_rewards"))
         worst = max(known, key=abs)
         if not scaled and abs(worst) > UNSCALED_LIMIT:
-            return _unscaled(worst)
+            return _unscaled(worst, run.number("beta") or 0.0)
         if not scaled or not size:
             why = "how advantages are scaled is not known (scale_rewards), or the group size (num_generations)"
             return no_data(why if scaled is not False else NotApplicable("no group's deviation divides advantages"))
@@ -381,13 +296,17 @@ class AdvantageOutOfBounds(Detector):
         )
 
 
-def _unscaled(worst: float) -> Iterable[Reading]:
+def _unscaled(worst: float, beta: float) -> Iterable[Reading]:
+    """A warning beside a KL penalty; without one, an optimiser that normalises gradients may cope."""
+    message = f"an advantage of {worst:.6g}: nothing divides rewards"
+    message += ", and the KL penalty has no weight beside them" if beta > 0.0 else ""
     return breach(
         value=abs(worst),
         threshold=UNSCALED_LIMIT,
-        message=f"an advantage of {worst:.6g}: nothing divides rewards, and the KL penalty has no weight beside them",
+        severity=None if beta > 0.0 else Severity.INFO,
+        message=message,
         evidence={"advantage": worst},
-        hint=DIVIDE,
+        hint=DIVIDE if beta > 0.0 else SMALLER,
         headline="Advantages are not scaled",
     )
 

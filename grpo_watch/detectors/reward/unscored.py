@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from grpo_watch.detectors.reward.advantages import by_group
 from grpo_watch.detectors.shared.generations import completions_per_row
 from grpo_watch.detectors.shared.listed import listed
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
-from grpo_watch.engine.evidence import number
+from grpo_watch.engine.evidence import FLOAT_NOISE, number
 from grpo_watch.engine.records import (
     CompletionSummary,
     EventKind,
@@ -67,26 +68,30 @@ def worst_gaps(summary: CompletionSummary) -> MissingScores | None:
     return max(found, key=lambda gaps: gaps.share, default=None)
 
 
-STAND_IN, HIDES, HIDDEN_GROUPS = 1e3, 1e4, 5
-"""Size of a score that stands for none, its distance from the others as a multiple of what they differ by, and groups
-that must show it: after the division by the group's deviation, less than 1e-4 is left of the others' differences."""
-OVER = 20
-"""Batches without such a score after which they are over."""
+STAND_IN, HIDES = 1e3, 1e4
+"""Size of a score that stands for none, and its distance from the others as a multiple of what they differ by: after
+the division by the group's deviation, less than 1e-4 is left of the others' differences."""
+HIDDEN_GROUPS, HIDDEN_SHARE, NEWEST = 5, 0.1, 20
+"""Groups of the newest 20 batches that must show it, at least, and as a share: a rare prize hides few differences."""
 BOUNDED = "Return a penalty of the size of the other scores (or None), so that those still differ after normalisation."
 
 
 def hidden_differences(summary: CompletionSummary) -> tuple[int, float]:
-    """Groups in which one score hides how the others differ, and the last such score."""
+    """Groups in which one score hides how the others differ (by more than rounding), and the last such score."""
     groups, stands = 0, 0.0
     for group in summary.groups:
-        for name in names_of(group):
-            scores = sorted(score for score in group.rewards[name] if score is not None and isfinite(score))
-            far = max([*scores[:1], *scores[-1:]], key=abs, default=0.0)
-            others = [score for score in scores if score != far]
-            apart = others[-1] - others[0] if others else 0.0
-            if abs(far) >= STAND_IN and 0.0 < HIDES * apart <= abs(far - others[0]):
-                groups, stands = groups + 1, far
+        hiding = [score for name in names_of(group) for score in _stand_in(group.rewards[name])]
+        groups, stands = groups + bool(hiding), hiding[-1] if hiding else stands
     return groups, stands
+
+
+def _stand_in(column: Sequence[float | None]) -> list[float]:
+    scores = sorted(score for score in column if score is not None and isfinite(score))
+    far = max([*scores[:1], *scores[-1:]], key=abs, default=0.0)
+    others = [score for score in scores if score != far]
+    apart = others[-1] - others[0] if others else 0.0
+    rounding = FLOAT_NOISE * max([1.0, *map(abs, others)])
+    return [far] if abs(far) >= STAND_IN and rounding < apart and HIDES * apart <= abs(far - others[0]) else []
 
 
 TABLE, SENTINEL = "completions", "stand-in"
@@ -113,14 +118,15 @@ class RewardNotFinite(Detector):
         self.unscored: Counter[str] = Counter()  # rows without a score, of functions that never gave one
         self.reported: set[str] = set()
         self.ragged: set[str] = set()
-        self.streak = self.hidden = self.since = 0
+        self.streak, self.stands = 0, False
+        self.hidden: deque[tuple[int, int]] = deque(maxlen=NEWEST)  # groups with a stand-in, and all, of each batch
 
     def observe(self, record: MetricRow | RunEvent | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a train row, a dumped table, or the framework's own warning."""
         if isinstance(record, MetricRow):
             return self._row(record, run)
         if isinstance(record, CompletionSummary):
-            return (*self._table(record), *self._stand_ins(record))
+            return (*self._table(record), *self._stand_ins(record, run))
         if record.kind is not EventKind.REWARD_NONE:
             return SILENT
         severity = Severity.INFO if self.streak + 1 < self.rows else None
@@ -184,14 +190,19 @@ class RewardNotFinite(Detector):
             evidence={"function": worst.function, "unscored": worst.unscored, "completions": worst.completions},
         )
 
-    def _stand_ins(self, summary: CompletionSummary) -> Iterable[Reading]:
-        groups, score = hidden_differences(summary)
-        self.hidden += groups
-        self.since = 0 if groups else self.since + 1
-        if not groups or self.hidden < HIDDEN_GROUPS:
-            return (Reading(Verdict.OK, SENTINEL),) if self.hidden and self.since == OVER else SILENT
-        message = f"a score of {score:g} hides in {self.hidden} groups how the other completions differ"
-        evidence: dict[str, Scalar] = {"score": score, "groups": self.hidden}
+    def _stand_ins(self, summary: CompletionSummary, run: RunView) -> Iterable[Reading]:
+        """Not where another deviation than the group's divides; TRL and ms-swift divide by it where nothing is said."""
+        divided = by_group(run.setting("scale_rewards")) is not False
+        groups, score = hidden_differences(summary) if divided else (0, 0.0)
+        self.hidden.append((groups, len(summary.groups)))
+        hidden, of = (sum(counts) for counts in zip(*self.hidden, strict=True))
+        if not hidden:
+            return (Reading(Verdict.OK, SENTINEL),) if self.stands else SILENT
+        if not groups or hidden < max(HIDDEN_GROUPS, HIDDEN_SHARE * of):
+            return SILENT
+        self.stands = True
+        message = f"a score of {score:g} hides in {hidden} of {of} groups how the other completions differ"
+        evidence: dict[str, Scalar] = {"score": score, "hiding_groups": hidden, "groups": of}
         return breach(SENTINEL, message=message, evidence=evidence, hint=BOUNDED, headline="One score hides all others")
 
 

@@ -210,9 +210,9 @@ class KlExplosion(Detector):
         agreeing = run.trend.signs() & (WHILE_GAINING if gaining else AGREEING)
         if kl < self.limit and not agreeing and (gaining or self.fit.at_most(self.tiny_beta, run.number("beta"))):
             return QUIET
-        elsewhere = self._elsewhere() or (run.framework in BEFORE_UPDATE and self.first.get(1, 0.0) >= OFFSET)
+        elsewhere = self._elsewhere()
         runaway = kl >= RUNAWAY and not gaining
-        grave = not elsewhere and (runaway or bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing))
+        grave = runaway or (not elsewhere and bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing))
         first = next(step for step, value in self.newest if value >= bar)
         usual = f"usual in this run: below {bar:.2g}" if len(self.calm) else f"above {bar:.2g} from the first row on"
         also = f"; {named(agreeing)}" if agreeing else ""

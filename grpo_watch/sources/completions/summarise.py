@@ -132,18 +132,20 @@ def derived_group_size(prompts: Sequence[bytes]) -> int | None:
     return size if size > 1 else None
 
 
-CENTRED, LEAST_GROUPS = 1e-3, 2
-"""Share of the advantages' sizes that rounding leaves of a group's sum, and groups with a spread that must show it."""
+CENTRED, LEAST_GROUPS, LEAST_SIZES = 1e-3, 8, 3
+"""Share of the advantages' sizes that rounding leaves of a group's sum, groups with a spread that must show it, and
+different sizes of advantages: those of a baseline of the batch sum to 0 in a few groups by chance, if there are few."""
 
 
 def centred_size(advantages: Sequence[object], rows: int, unit: int) -> int | None:
     """The smallest G, a multiple of ``unit``, of which all consecutive groups have advantages that sum to 0.
 
-    That is how the trainer cut the batch, whatever prompts it put into a group. None where no size does.
+    That is how the trainer cut the batch, whatever prompts it put into a group. None where no size does for certain.
     """
     values = [_number(value) for value in advantages]
     known = [value for value in values if value is not None and math.isfinite(value)]
-    sizes = range(max(unit, 2), rows // LEAST_GROUPS + 1, unit) if len(known) == rows else ()
+    apart = len({f"{abs(value):.3g}" for value in known if value})
+    sizes = range(max(unit, 2), rows // LEAST_GROUPS + 1, unit) if len(known) == rows and apart >= LEAST_SIZES else ()
     for size in sizes:
         if rows % size == 0 and _centred([known[at : at + size] for at in range(0, rows, size)]):
             return size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -261,14 +262,29 @@ def test_each_cell_of_a_table_is_looked_up_once() -> None:
 
 
 def test_advantages_show_how_the_trainer_cut_a_batch_of_mixed_prompts() -> None:
-    """Rewards 0, 1, 2 and 5 less their mean of 2, twice: fours are centred, and pairs are not."""
-    advantages = [-2.0, -1.0, 0.0, 3.0, 3.0, 0.0, -1.0, -2.0]
-    prompts = [f"p{number}" for number in range(8)]
+    """Rewards 0, 1, 2 and 5 less their mean of 2, eight times: fours are centred, and pairs are not."""
+    advantages = [-2.0, -1.0, 0.0, 3.0, 3.0, 0.0, -1.0, -2.0] * 4
+    prompts = [f"p{number}" for number in range(32)]
     found = summarise_groups(prompts, prompts, {"advantage": advantages}, None)
-    assert [(group.size, group.prompts) for group in found.groups] == [(4, 4), (4, 4)]
-    halves = [prompt for prompt in "abcd" for _ in range(2)]
+    assert [(group.size, group.prompts) for group in found.groups] == [(4, 4)] * 8
+    halves = [f"p{number // 2}" for number in range(32)]
     found = summarise_groups(halves, prompts, {"advantage": advantages}, None)
-    assert [(group.size, group.prompts) for group in found.groups] == [(4, 2), (4, 2)]
+    assert [(group.size, group.prompts) for group in found.groups] == [(4, 2)] * 8
+    few = summarise_groups(halves[:28], prompts[:28], {"advantage": advantages[:28]}, None)
+    assert {(group.size, group.prompts) for group in few.groups} == {(2, 1)}
+
+
+def test_a_baseline_of_the_batch_cuts_no_groups() -> None:
+    """REINFORCE++ with binary rewards, one completion of each prompt, or four: parts of a batch sum to 0 by chance."""
+    texts = [f"t{number}" for number in range(16)]
+    for step in range(200):
+        rng = Random(step)
+        rewards = [float(rng.random() < 0.5) for _ in range(16)]
+        advantages = [reward - sum(rewards) / 16 for reward in rewards]
+        for each, sizes in ((1, []), (4, [4] * 4)):
+            prompts = [f"p{number // each}" for number in range(16)]
+            found = summarise_groups(prompts, texts, {"advantage": advantages}, None)
+            assert [group.size for group in found.groups] == sizes
 
 
 @pytest.mark.parametrize(
