@@ -202,7 +202,7 @@ class RewardNotFinite(Detector):
             return SILENT
         self.stands = True
         message = f"a score of {score:g} hides in {hidden} of {of} groups how the other completions differ"
-        evidence: dict[str, Scalar] = {"score": score, "hiding_groups": hidden, "groups": of}
+        evidence: dict[str, Scalar] = {"score": score, "groups": hidden}
         return breach(SENTINEL, message=message, evidence=evidence, hint=BOUNDED, headline="One score hides all others")
 
 
