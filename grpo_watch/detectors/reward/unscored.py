@@ -191,7 +191,7 @@ class RewardNotFinite(Detector):
         )
 
     def _stand_ins(self, summary: CompletionSummary, run: RunView) -> Iterable[Reading]:
-        """Not where another deviation than the group's divides; TRL and ms-swift divide by it where nothing is said."""
+        """Not where another deviation than the group's divides; TRL and ms-swift divide by it by default."""
         divided = by_group(run.setting("scale_rewards")) is not False
         groups, score = hidden_differences(summary) if divided else (0, 0.0)
         self.hidden.append((groups, len(summary.groups)))
