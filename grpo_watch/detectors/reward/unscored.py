@@ -98,6 +98,28 @@ TABLE, SENTINEL = "completions", "stand-in"
 """Keys of the alerts about the completions table; the alert about rows has none."""
 
 
+class StandIns:
+    """Scores of the newest batches that hide how the other completions of their groups differ."""
+
+    def __init__(self) -> None:
+        self._newest: deque[tuple[int, int]] = deque(maxlen=NEWEST)  # groups with such a score, and all, of each batch
+        self._shown = False
+
+    def judge(self, summary: CompletionSummary, scale: object) -> Iterable[Reading]:
+        """Judge a batch, if the group's deviation divides: in TRL and ms-swift it does unless ``scale`` says no."""
+        groups, score = (0, 0.0) if by_group(scale) is False else hidden_differences(summary)
+        self._newest.append((groups, len(summary.groups)))
+        hidden, of = (sum(counts) for counts in zip(*self._newest, strict=True))
+        if not hidden:
+            return (Reading(Verdict.OK, SENTINEL),) if self._shown else SILENT
+        if not groups or hidden < max(HIDDEN_GROUPS, HIDDEN_SHARE * of):
+            return SILENT
+        self._shown = True
+        message = f"a score of {score:g} hides in {hidden} of {of} groups how the other completions differ"
+        evidence: dict[str, Scalar] = {"score": score, "groups": hidden}
+        return breach(SENTINEL, message=message, evidence=evidence, hint=BOUNDED, headline="One score hides all others")
+
+
 class RewardNotFinite(Detector):
     """Rows: the total or every function is not finite, or one that used to be. Tables: gaps inside one group."""
 
@@ -118,15 +140,15 @@ class RewardNotFinite(Detector):
         self.unscored: Counter[str] = Counter()  # rows without a score, of functions that never gave one
         self.reported: set[str] = set()
         self.ragged: set[str] = set()
-        self.streak, self.stands = 0, False
-        self.hidden: deque[tuple[int, int]] = deque(maxlen=NEWEST)  # groups with a stand-in, and all, of each batch
+        self.streak = 0
+        self.stand_ins = StandIns()
 
     def observe(self, record: MetricRow | RunEvent | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a train row, a dumped table, or the framework's own warning."""
         if isinstance(record, MetricRow):
             return self._row(record, run)
         if isinstance(record, CompletionSummary):
-            return (*self._table(record), *self._stand_ins(record, run))
+            return (*self._table(record), *self.stand_ins.judge(record, run.setting("scale_rewards")))
         if record.kind is not EventKind.REWARD_NONE:
             return SILENT
         severity = Severity.INFO if self.streak + 1 < self.rows else None
@@ -189,21 +211,6 @@ class RewardNotFinite(Detector):
             message=f"{worst.function} returned no finite score for {of} completions of one batch",
             evidence={"function": worst.function, "unscored": worst.unscored, "completions": worst.completions},
         )
-
-    def _stand_ins(self, summary: CompletionSummary, run: RunView) -> Iterable[Reading]:
-        """Not where another deviation than the group's divides; TRL and ms-swift divide by it by default."""
-        divided = by_group(run.setting("scale_rewards")) is not False
-        groups, score = hidden_differences(summary) if divided else (0, 0.0)
-        self.hidden.append((groups, len(summary.groups)))
-        hidden, of = (sum(counts) for counts in zip(*self.hidden, strict=True))
-        if not hidden:
-            return (Reading(Verdict.OK, SENTINEL),) if self.stands else SILENT
-        if not groups or hidden < max(HIDDEN_GROUPS, HIDDEN_SHARE * of):
-            return SILENT
-        self.stands = True
-        message = f"a score of {score:g} hides in {hidden} of {of} groups how the other completions differ"
-        evidence: dict[str, Scalar] = {"score": score, "groups": hidden}
-        return breach(SENTINEL, message=message, evidence=evidence, hint=BOUNDED, headline="One score hides all others")
 
 
 SLOW = LikelyCause("The verifier is slower than its timeout under load: raise the timeout or start fewer at a time.")
