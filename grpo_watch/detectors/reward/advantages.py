@@ -10,7 +10,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import TypeAlias
 
-from grpo_watch.detectors.reward.components import AdvantageOrder, explained_by_signs, order_of
+from grpo_watch.detectors.reward.components import AdvantageOrder, by_group, explained_by_signs, order_of
 from grpo_watch.detectors.reward.scores_of_texts import LARGEST, ScoresOfTexts
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Severity, Verdict
@@ -108,13 +108,6 @@ CLOSE = 0.02
 of 1e-4 beside a deviation of 0.01 takes 1 %."""
 EPSILON = 1e-4
 """What TRL adds to a deviation before it divides by it."""
-UNSCALED = frozenset({"none", "batch", "false", "gdpo"})
-"""Values of ``scale_rewards`` with which advantages are not divided by their group's deviation."""
-
-
-def by_group(scale: object) -> bool | None:
-    """Whether ``scale_rewards`` divides advantages by the deviation of their group; None where it is not known."""
-    return None if scale is None else str(scale).lower() not in UNSCALED
 
 
 def bound(size: float) -> float:

@@ -30,7 +30,14 @@ SIGNED = 6
 """Functions of which every choice of negative weights is tried; of more, one at a time."""
 RARE = 0.02
 """Share of pairs the other way round that weights with these signs leave; right dumps of real runs have none."""
+UNSCALED = frozenset({"none", "batch", "false", "gdpo"})
+"""Values of ``scale_rewards`` with which advantages are not divided by their group's deviation."""
 _Scores = Sequence[float]
+
+
+def by_group(scale: object) -> bool | None:
+    """Whether ``scale_rewards`` divides advantages by the deviation of their group; None where it is not known."""
+    return None if scale is None else str(scale).lower() not in UNSCALED
 
 
 @dataclass(frozen=True, slots=True)

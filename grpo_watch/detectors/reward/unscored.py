@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from grpo_watch.detectors.reward.advantages import by_group
+from grpo_watch.detectors.reward.components import by_group
 from grpo_watch.detectors.shared.generations import completions_per_row
 from grpo_watch.detectors.shared.listed import listed
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
