@@ -1,7 +1,7 @@
 """Measures what the callback costs: seconds per gigabyte of weights, beside a copy of them, and per tensor.
 
-``benchmarks/run.py --only callback`` runs it and puts the figures into its table; by itself
-``.venv-frameworks/bin/python benchmarks/probe_cost.py [--device cuda]``, after ``scripts/setup frameworks``.
+``benchmarks/run.py --only callback`` runs it and puts the figures into its table; by itself, after ``scripts/setup
+frameworks``: ``.venv-frameworks/bin/python benchmarks/probe_cost.py [--device cuda --layers 169]``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from grpo_watch.callback import probe
 
 GIGABYTE = 1e9
 LAYERS, WIDTH, ROWS = 4, 4096, 11_008
-"""Matrices of the size that a model of 7 billion parameters has."""
+"""Matrices of the size that a model of 7 billion parameters has; 169 of them have as many parameters as it."""
 MIXTURE_LAYERS, EXPERTS = 16, 128
 """Experts of three tiny matrices each: what a tensor of any size costs."""
 
 
-def model(dtype: Any, device: str) -> Any:
-    """A stack of matrices, about 0.4 GB in two-byte types."""
-    layers = [torch.nn.Linear(WIDTH, ROWS, bias=True, dtype=dtype, device=device) for _ in range(LAYERS)]
-    return torch.nn.Sequential(*layers)
+def model(dtype: Any, device: str, layers: int) -> Any:
+    """A stack of matrices, 0.09 GB each in two-byte types."""
+    stack = [torch.nn.Linear(WIDTH, ROWS, bias=True, dtype=dtype, device=device) for _ in range(layers)]
+    return torch.nn.Sequential(*stack)
 
 
 def best(work: Callable[[], object], clock: Callable[[], float], times: int = 5) -> float:
@@ -56,10 +56,11 @@ def main() -> None:
     """Print the table, or with ``--json`` the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="matrices of 45 million parameters each")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [per_gigabyte(name, options.device) for name in ("bfloat16", "float32")]
+    rows = [per_gigabyte(name, options.device, options.layers) for name in ("bfloat16", "float32")]
     tensors, seconds = per_tensor(options.device)
     if options.json:
         print(json.dumps({"device": options.device, "rows": rows, "tensors": tensors, "seconds": seconds}))
@@ -90,12 +91,12 @@ def per_tensor(device: str) -> tuple[int, float]:
         return sum(1 for _ in model.parameters()), best(probing(model, folder), time.process_time)
 
 
-def per_gigabyte(name: str, device: str) -> dict[str, Any]:
+def per_gigabyte(name: str, device: str, layers: int) -> dict[str, Any]:
     """Of one data type: size in GB; seconds per GB of the probe by clock and processor, of a copy by the processor.
 
     On an accelerator the copy is timed by the clock, for the processor only waits.
     """
-    stack = model(getattr(torch, name), device)
+    stack = model(getattr(torch, name), device, layers)
     size = sum(one.numel() * one.element_size() for one in stack.parameters()) / GIGABYTE
     with tempfile.TemporaryDirectory() as folder:
         work = probing(stack, folder)
