@@ -13,12 +13,17 @@ _USER_INFO = re.compile(r"://[^/\s@]{0,256}@")
 """``https://user:password@host``; a password with a slash in it is no URL that a client would take."""
 _QUERY = re.compile(r"(?<=[?&])([\w.%~-]{1,64})=[^\s'\"&<>]{1,2000}")
 _NAMED = re.compile(
-    r"(?i)((?:(?:hub|hf|auth|access|api|wandb|swanlab|bearer|secret|refresh|session)[_-]?token|api[_-]?key|"
+    r"(?i)(?!(?<![\w-])(?:secret|credentials?|authorization)"
+    r" (?-i:[a-z]{4,12})(?![^\s.,;:!?)\]]))"
+    r"((?:(?:hub|hf|auth|access|api|wandb|swanlab|bearer|secret|refresh|session)[_-]?token|api[_-]?key|"
     r"(?:access|account|private|signing|encryption)[_-]?key|connection[_-]?string|webhook[_-]?url|"
     r"secret(?:[_-]?(?:access[_-]?)?key)?|passw(?:or)?d|passphrase|credentials?|use_wandb|authorization)"
     r"['\"]?\s{0,3}[=:\s]\s{0,3}['\"]?(?:(?:bearer|basic|token)\s{1,3})?)[^\s'\",;&)}\]]{4,2000}"
 )
-"""A value by a name that says what it is: ``hub_token='…'``, ``Authorization: Bearer …``, ``--use_wandb KEY``."""
+"""A value by a name that says what it is: ``hub_token='…'``, ``Authorization: Bearer …``, ``--use_wandb KEY``.
+
+In prose ("the secret number", "authorization failed") the next word is none.
+"""
 _FLAG = re.compile(
     r"(?i)((?<!\S)--?(?:[a-z]{1,20}[_-])?(?:token|key|pat|pwd)(?:=|\s{1,3})['\"]?)[^\s'\"-][^\s'\"]{3,2000}"
 )
@@ -45,10 +50,14 @@ _PREFIXES = (
 )
 """The beginnings that issuers document for their tokens."""
 _SHAPED = re.compile(
-    rf"(?<![\w-])(?:(?:{'|'.join(map(re.escape, _PREFIXES))})[\w-][\w.-]{{6,300}}[\w-]|(?:dapi|SK)[0-9a-zA-Z]{{32}}|"
+    r"(?<![\w-])(?!(?:hf_|sk-|npm_|pypi-)[a-z]{1,11}(?:[_-][a-z]{1,11}){0,9}(?![\w-]))"
+    rf"(?:(?:{'|'.join(map(re.escape, _PREFIXES))})[\w-][\w.-]{{6,300}}[\w-]|(?:dapi|SK)[0-9a-zA-Z]{{32}}|"
     r"eyJ[\w-]{10,2000}\.[\w.-]{10,2000}|\d{8,10}:AA[\w-]{30,40})(?![\w-])"
 )
-"""Also tokens of Databricks (``dapi…``) and Twilio, signed web tokens (``eyJ…``) and those of Telegram's bots."""
+"""Also tokens of Databricks (``dapi…``) and Twilio, signed web tokens (``eyJ…``) and those of Telegram's bots.
+
+Words of code and prose that only begin so are none: ``hf_hub_download``, ``sk-learn-based``.
+"""
 _OPAQUE = re.compile(r"(?<![\w/+.=-])[A-Za-z0-9+=]{32,200}(?![\w/+.-])")
 _DIGITS = re.compile(r"\d+")
 _LEAST_BITS = 4.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -18,6 +19,8 @@ PARAMS, RUNNING = "params", "1"
 FILE = re.compile(rf"-(?P<run>[0-9a-f]{{32}})/(?P<kind>{re.escape(META)}|{METRICS}|{PARAMS})(?:/(?P<key>.+))?$")
 UNSAFE = re.compile(r"[^\w.-]+")
 """What the name of a run may hold and that of a folder may not."""
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""Where the user sets no others; MLflow's own 7 repetitions of 120 s each are minutes of silence."""
 
 
 class MlflowServer:
@@ -32,6 +35,8 @@ class MlflowServer:
             mlflow = import_module("mlflow")
         except ImportError:
             raise UsageError(f"{host}: needs MLflow's client: {install('mlflow')}") from None
+        for name, value in PATIENCE.items():
+            os.environ.setdefault(name, value)
         self._client = mlflow.MlflowClient(f"{scheme}://{host}" if host else None)
         self._runs: dict[str, Any] = {}
 
@@ -43,7 +48,7 @@ class MlflowServer:
         """The files of the newest runs with metrics, of each experiment or of the one that is named, or of one run."""
         del detail
         files: dict[str, dict[str, object]] = {}
-        for experiment in self._client.search_experiments():
+        for experiment in self._experiments():
             name = experiment.name.strip("/")  # Databricks' begin with one
             wanted = root.removeprefix(name).strip("/")
             if root and root != name and not root.startswith(f"{name}/"):
@@ -52,6 +57,13 @@ class MlflowServer:
                 if run.data.metrics and wanted in {"", run.info.run_id, run.info.run_name}:
                     files.update({f"{root}/{path}": described for path, described in _files(run)})
         return files
+
+    def _experiments(self) -> Iterator[Any]:
+        page = self._client.search_experiments()
+        yield from page
+        while page.token:
+            page = self._client.search_experiments(page_token=page.token)
+            yield from page
 
     def get_file(self, path: str, target: str) -> None:
         """Write one file as the file store has it."""

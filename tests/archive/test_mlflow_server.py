@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,17 +25,25 @@ ROWS = [
 ]
 
 
+class Page(list[Any]):
+    """A list that says where the next one begins."""
+
+    token: str | None = None
+
+
 class Client:
-    """One run of the experiment ``/Users/me/grpo``, and one that never logged."""
+    """One run of the experiment ``/Users/me/grpo``, which is on the second page, and one that never logged."""
 
     asked: list[str | None] = []  # noqa: RUF012  a test's record
 
     def __init__(self, uri: str | None) -> None:
         self.asked.append(uri)
 
-    def search_experiments(self) -> list[Any]:
-        names = {"0": "Default", "7": "/Users/me/grpo"}
-        return [SimpleNamespace(experiment_id=number, name=name) for number, name in names.items()]
+    def search_experiments(self, page_token: str | None = None) -> Page:
+        number, name = {None: ("0", "Default"), "next": ("7", "/Users/me/grpo")}[page_token]
+        page = Page([SimpleNamespace(experiment_id=number, name=name)])
+        page.token = "next" if page_token is None else None
+        return page
 
     def search_runs(self, experiments: list[str], *, max_results: int) -> list[Any]:
         assert max_results == 50
@@ -59,6 +68,8 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
     Client.asked = []
     module = SimpleNamespace(MlflowClient=Client)
     monkeypatch.setattr(mlflow_server, "import_module", {"mlflow": module}.__getitem__)
+    for name in mlflow_server.PATIENCE:
+        monkeypatch.setenv(name, "1")  # so that the defaults that are set are taken back
     return Client
 
 
@@ -94,6 +105,15 @@ def test_an_experiment_that_is_not_there(client: type[Client]) -> None:
     del client
     with pytest.raises(UsageError, match="no such file or folder"):
         remote_folders("mlflow://h/other")
+
+
+def test_a_server_that_does_not_answer_is_given_up_soon(client: type[Client], monkeypatch: pytest.MonkeyPatch) -> None:
+    del client
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "5")  # the user's own
+    remote_folders("mlflow://h/Users/me/grpo")
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "10"
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "5"
 
 
 def test_mlflow_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,8 @@ def test_a_random_word_without_a_name() -> None:
         "0123456789012345678901234567890123456789",
         "skip the key metrics: kl, reward",
         "sk-learn and hf_hub are packages",
+        "path = hf_hub_download(repo), an sk-learn-based pipeline, npm_config_registry",
+        "the secret number is 17, so secret=17; authorization failed",
         "/data/runs/Qwen2.5-7B-GRPO-2026-11-24-lr1e-6-beta0.04-G8/checkpoint-1200",
     ],
 )

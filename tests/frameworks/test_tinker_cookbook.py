@@ -77,6 +77,28 @@ def test_a_file_that_is_still_written_is_waited_for(run: Path) -> None:
     assert torn.stats.skipped == {Skip.TRUNCATED: 1}
 
 
+def test_an_episode_that_failed_hides_no_other() -> None:
+    """Its reward is NaN, infinite or missing, its turns lack what others have."""
+    assert DUMPS.measure is not None
+    good = [episode(9, {}, 1.0), episode(9, {}, 0.0)]
+    bad = [episode(0, {}, reward) for reward in (float("nan"), float("-inf"))]
+    bad += [{**episode(0, {}), "total_reward": None, "steps": None}, {**episode(0, {}), "steps": [{}]}]
+    bad[-1]["total_reward"] = None
+    row = DUMPS.measure([*good, *bad], None)
+    assert row == {"rollouts/reward/std": pytest.approx(0.5**0.5), "rollouts/ac_tokens/max": 9}
+
+
+@pytest.mark.parametrize("wrong", [{"total_reward": "high"}, {"group_idx": []}, {"steps": [7]}])
+def test_a_line_of_another_kind_is_named(wrong: dict[str, object], run: Path) -> None:
+    path = run / SUMMARIES.format(1)
+    lines = path.read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | wrong)
+    path.write_text("\n".join(lines) + "\n")
+    read = source(run)
+    assert [row.step for row in rows([*read.poll(None), *read.finish()])] == [0]
+    assert "line 2: not as tinker-cookbook writes it" in read.stats.first_bad
+
+
 def episode(tokens: int, metrics: dict[str, float], reward: float = 1.0) -> dict[str, Any]:
     turn = {"ac_len": tokens, "metrics": metrics, "logs": {}}
     facts = {"iteration": 3, "sampling_client_step": None, "group_idx": 0, "total_reward": reward}

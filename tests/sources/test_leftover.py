@@ -27,9 +27,17 @@ def problems(folder: Path) -> list[str]:
     return list(finder.problems)
 
 
-@pytest.mark.parametrize("name", ["run.zip", "run.tar.gz"])
+@pytest.mark.parametrize(
+    ("name", "log", "shown"),
+    [
+        ("run.zip", "out/train.jsonl", "out/train.jsonl"),
+        ("run.zip", "-lr[1]*.jsonl", r"'-lr\[1]\*.jsonl'"),  # unzip takes it for a pattern
+        ("run.tar.gz", "out/train.jsonl", "-- out/train.jsonl"),
+        ("run.tar.gz", "-lr[1]*.jsonl", "-- '-lr[1]*.jsonl'"),
+    ],
+)
 def test_an_archive_names_the_largest_log_in_it_and_how_to_read_it(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, log: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = "".join(json.dumps({"step": n, "reward": n / 16, "kl": 0.01, "note": "x" * n}) + "\n" for n in range(40))
     (tmp_path / "train.jsonl").write_text(rows)
@@ -37,14 +45,14 @@ def test_an_archive_names_the_largest_log_in_it_and_how_to_read_it(
     path = tmp_path / name
     if name.endswith("zip"):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-            packed.write(tmp_path / "train.jsonl", "out/train.jsonl")
+            packed.write(tmp_path / "train.jsonl", log)
             packed.write(tmp_path / "a.py", "a.py")
     else:
         with tarfile.open(path, "w:gz") as members:
             members.add(tmp_path / "a.py", "a.py")
-            members.add(tmp_path / "train.jsonl", "out/train.jsonl")
+            members.add(tmp_path / "train.jsonl", log)
     (tmp_path / "train.jsonl").unlink()
-    how = f"{path} out/train.jsonl | grpo-watch check -"
+    how = f"{path} {shown} | grpo-watch check -"
     (said,) = problems(tmp_path)
     assert how in said
     assert run_cli(["check", str(path)]) == 3

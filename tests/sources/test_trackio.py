@@ -316,3 +316,15 @@ def test_alerts_of_the_job_are_noted_at_the_step_they_were_sent(path: Path, writ
     ]
     writer.database.execute("DROP TABLE alerts")  # as in older databases
     assert [item for item in whole(opens(path)) if isinstance(item, RunEvent)] == []
+
+
+def test_no_alert_shows_a_credential_or_is_left_out_at_the_end(path: Path, writer: Writer) -> None:
+    """More of them than one look at a living run reads; ``check`` reads all."""
+    writer.log(train__loss=0.5, train__reward=1.0, train__global_step=5)
+    writer.alert("Upload\x1b[31m failed", "api_key=hunter2hunter2 at https://me:pa55@host/\u202ex", "warn")
+    for count in range(120):
+        writer.alert(f"alert {count}", None, "info")
+    noted = [item.text for item in whole(opens(path)) if isinstance(item, RunEvent)]
+    assert len(noted) == 121
+    assert noted[0] == "trackio warn: Upload failed: api_key=*** at https://***@host/ x"
+    assert noted[-1] == "trackio info: alert 119"

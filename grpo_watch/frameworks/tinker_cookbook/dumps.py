@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,19 +25,19 @@ def _measured(episodes: Iterable[Mapping[str, Any]], longest: float | None) -> M
     A mean there is over the turns that have the metric, so it never gives a share of turns that were cut.
     """
     rewards: dict[object, list[float]] = defaultdict(list)
-    cut, lengths, ages = list[bool](), list[int](), list[float]()
+    cut, lengths, ages = list[bool](), list[float](), list[float]()
     says_stop, calls, failed = False, 0, 0
     for episode in episodes:
-        turns: Sequence[Mapping[str, Any]] = episode["steps"]
-        rewards[episode["group_idx"]].append(episode["total_reward"])
-        tokens = [turn["ac_len"] for turn in turns]
-        metrics = {name for turn in turns for name, value in turn["metrics"].items() if value}
+        turns: Sequence[Mapping[str, Any]] = episode["steps"] or ()
+        rewards[episode["group_idx"]] += _finite([episode["total_reward"]])
+        tokens = _finite([turn.get("ac_len") for turn in turns])
+        metrics = {name for turn in turns for name, value in (turn.get("metrics") or {}).items() if value}
         says_stop = says_stop or any(name.startswith("stop/") for name in metrics)
         cut.append(not CUT.isdisjoint(metrics) or (longest is not None and max(tokens, default=0) >= longest))
         lengths += tokens
         if episode["sampling_client_step"] is not None:
-            ages.append(episode["iteration"] - episode["sampling_client_step"])
-        logged = [(name, str(value)) for turn in turns for name, value in turn["logs"].items()]
+            ages += _finite([episode["iteration"] - episode["sampling_client_step"]])
+        logged = [(name, str(value)) for turn in turns for name, value in (turn.get("logs") or {}).items()]
         unparsed = sum(len(value.splitlines()) for name, value in logged if name == UNPARSED)
         calls += unparsed + sum(name.startswith(CALL) for name, _ in logged)
         failed += unparsed + sum(name.startswith(RESULT) and value.startswith(FAILED) for name, value in logged)
@@ -50,6 +51,11 @@ def _measured(episodes: Iterable[Mapping[str, Any]], longest: float | None) -> M
         "tool_failures": failed / calls if calls else None,
     }
     return {f"rollouts/{name}": value for name, value in row.items() if value is not None}
+
+
+def _finite(values: Iterable[Any]) -> list[float]:
+    """The numbers among them: an episode that failed has none, or NaN."""
+    return [value for value in values if value is not None and math.isfinite(value)]
 
 
 DUMPS = RolloutDumps(

@@ -93,7 +93,10 @@ def read_rollouts(
     known = next(one for one in rollout_dumps() if one.framework == framework)
     batch = _Batch(known, examples=examples)
     if known.measure is not None:
-        return Grouping((), row=known.measure(batch.lines(file), longest))
+        try:
+            return Grouping((), row=known.measure(batch.lines(file), longest))
+        except (AttributeError, KeyError, OverflowError, TypeError):
+            raise BadDumpError(f"line {batch.number}: not as {framework} writes it") from None
     return batch.read(file).grouping(group_size)
 
 
@@ -106,6 +109,8 @@ class _Batch:
         self._rewards: list[Mapping[str, object]] = []
         self._groups: list[Hashable] = []
         self._places: dict[Hashable, tuple[int, int, int]] = {}
+        self.number = 0
+        """Of the line that was read last, from 1 on."""
 
     def read(self, file: BinaryIO) -> _Batch:
         """Take all lines."""
@@ -120,15 +125,15 @@ class _Batch:
         Raises:
             BadDumpError: a line is none of the format's, or the file ends inside one.
         """
-        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
+        for self.number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
             if line.isspace():
                 continue
             row = decode(line)
             if not isinstance(row, dict):
                 reason = "no JSON object" if line.endswith(b"\n") else "not complete yet"
-                raise BadDumpError(f"line {number}: {reason}")
+                raise BadDumpError(f"line {self.number}: {reason}")
             if missing := self._format.keys - row.keys():
-                raise BadDumpError(f"line {number}: no {', '.join(sorted(missing))} in it")
+                raise BadDumpError(f"line {self.number}: no {', '.join(sorted(missing))} in it")
             yield row
 
     def _add(self, row: DumpRow) -> None:

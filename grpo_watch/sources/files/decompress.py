@@ -43,6 +43,8 @@ SUFFIXES = (".gz", ".bz2", ".xz")
 """Names of compressed logs end so."""
 ZIP, TAR_MARK = b"PK\x03\x04", slice(257, 262)
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", *(f".tar{each}" for each in SUFFIXES))
+UNZIPS_OWN = re.compile(r"[\\*?\[]")
+"""What ``unzip`` takes for a pattern in the name of a file."""
 LOG_NAME = re.compile(r"\.(?:log|jsonl|csv|out|txt)$|trainer_state\.json$|tfevents|\.wandb$")
 DAMAGED = (OSError, ValueError, tarfile.TarError, zipfile.BadZipFile)
 
@@ -293,7 +295,12 @@ def archive(path: Path, roots: Sequence[Path]) -> str:
     logs = [one for one in members if LOG_NAME.search(one[1])]
     if not logs and not path.name.endswith(ARCHIVES):
         return ""
-    command = [*(("unzip", "-p") if zipped else ("tar", "-xOf")), str(path), max(logs or [(0, "NAME")])[1]]
+    name = max(logs or [(0, "NAME")])[1]
+    command = (
+        ["unzip", "-p", str(path), UNZIPS_OWN.sub(r"\\\g<0>", name)]
+        if zipped
+        else ["tar", "-xOf", str(path), "--", name]
+    )
     return f"an archive: {shlex.join(command)} | grpo-watch check - (or unpack it)"
 
 

@@ -18,6 +18,7 @@ from grpo_watch.sources.completions.completion_table import decode as decode_any
 from grpo_watch.sources.completions.rollout_dumps import group_by_key
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.completions.text_reduction import CollectedRows
+from grpo_watch.sources.console.markers import readable
 from grpo_watch.sources.files.reading import BUDGET
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.rows.step_assembly import BOTH, step_of
@@ -55,9 +56,10 @@ ALERTS = (
     " CAST(substr(text, 1, 300) AS TEXT),"
     f" (SELECT CASE WHEN length(metrics) <= {LONGEST_TEXT} THEN metrics END FROM metrics"
     " WHERE run_name = alerts.run_name AND metrics.step <= alerts.step ORDER BY id DESC LIMIT 1)"
-    f" FROM alerts WHERE run_name = ? AND rowid >= ? AND rowid < {LAST} ORDER BY rowid LIMIT 50"
+    f" FROM alerts WHERE run_name = ? AND rowid >= ? AND rowid < {LAST} ORDER BY rowid LIMIT ?"
 )
 """``trackio.alert()``; ``step`` counts calls there, too."""
+ALERTS_AT_ONCE = 50
 TOO_LONG = f"more than {LONGEST_TEXT >> 20} MiB"
 NOT_YET = -1
 LEAST_OF_GROUP = 2
@@ -121,15 +123,18 @@ class TrackioSource(DatabaseSource):
 
     def _alerts(self, seen: float | None) -> Iterator[Item]:
         """What the job alerted to, at the optimizer step of the newest row that was logged before it."""
-        try:
-            alerts = query(self._path, self._roots, OF_ALERTS, ALERTS, self._run, self._alerted)
-        except (SourceError, OSError):
-            return  # older databases have no such table
-        for number, level, title, more, metrics in alerts:
-            self._alerted = number + 1
-            step = step_of(decode(_bytes(metrics)) or {})
-            text = " ".join(": ".join(filter(None, (f"trackio {level}", title, more))).split())
-            yield self._event(EventKind.NOTED, text, step=step, seen=seen)
+        more = True
+        while more:
+            try:
+                alerts = query(self._path, self._roots, OF_ALERTS, ALERTS, self._run, self._alerted, ALERTS_AT_ONCE)
+            except (SourceError, OSError):
+                return  # older databases have no such table
+            for number, level, title, text, metrics in alerts:
+                self._alerted = number + 1
+                step = step_of(decode(_bytes(metrics)) or {})
+                said = readable(": ".join(filter(None, (f"trackio {level}", title, text))).encode("utf-8", "replace"))
+                yield self._event(EventKind.NOTED, said, step=step, seen=seen)
+            more = bool(alerts) and seen is None  # live, the rest comes at the next poll
 
     def _grouped(self, traces: Sequence[Sequence[Any]]) -> Grouping | None:
         """The groups of a step's traces, as far as they are there; a prompt ends where the model begins to write."""
