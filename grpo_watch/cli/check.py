@@ -84,6 +84,9 @@ def check_command(given: Namespace) -> int:
         write(agent_text(reports, problems, setup.rules, with_texts=given.with_texts), given.output)
         return exit_code(reports, level)
     if given.format != "json":
+        from grpo_watch.report.words import sentence_words  # noqa: PLC0415  only here
+
+        problems = tuple(sentence_words(chosen.language, problem, "errors") for problem in problems)
         roots = {run.name: _from_here(run.root) for run in found}
         reports = [_pasteable(report, roots.get(report.snapshot.run, "")) for report in reports]
     provenance = Provenance("", __version__, tick.now)

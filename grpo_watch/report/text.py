@@ -31,7 +31,7 @@ from grpo_watch.report.view import (
     views,
     when,
 )
-from grpo_watch.report.words import say, shown
+from grpo_watch.report.words import say, sentence_words, shown
 from grpo_watch.safe_text import visible
 
 if TYPE_CHECKING:
@@ -211,7 +211,8 @@ def _channels(report: RunReport) -> Iterator[tuple[Text, int]]:
         if channel.problem or odd:
             skipped = ", ".join(f"{count} {reason}" for reason, count in odd.items())
             message = channel.problem or f"skipped {skipped}; first: {channel.first_bad}"
-            yield Text(f"{visible(channel.name)}: {visible(message)}", style="dim"), 2
+            said = sentence_words(report.snapshot.language, message, "errors")
+            yield Text(f"{visible(channel.name)}: {visible(said)}", style="dim"), 2
 
 
 RULE = (

@@ -37,7 +37,12 @@ def problems(folder: Path) -> list[str]:
     ],
 )
 def test_an_archive_names_the_largest_log_in_it_and_how_to_read_it(
-    name: str, log: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    log: str,
+    shown: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = "".join(json.dumps({"step": n, "reward": n / 16, "kl": 0.01, "note": "x" * n}) + "\n" for n in range(40))
     (tmp_path / "train.jsonl").write_text(rows)
@@ -57,6 +62,11 @@ def test_an_archive_names_the_largest_log_in_it_and_how_to_read_it(
     assert how in said
     assert run_cli(["check", str(path)]) == 3
     assert how in "".join(capsys.readouterr())
+    monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
+    assert run_cli(["check", str(path)]) == 3
+    said = "".join(capsys.readouterr())
+    assert "：这是压缩包：" in said
+    assert how in said
 
 
 UNREAD = "no metric row could be parsed; the first line that looks like one is "
