@@ -419,7 +419,7 @@ def test_a_finding_begins_in_the_readers_language() -> None:
     assert ENGLISH["kl-stuck-at-zero"].advice("verl", "Try zero2.") == "Try zero2."
 
 
-def test_what_was_left_out_of_a_log_of_several_jobs_is_said_in_the_readers_language() -> None:
+def test_a_note_on_a_log_of_several_jobs_has_the_readers_language() -> None:
     how = "grep -F '(b, pid=' LOG | grpo-watch check -"
     note = f"skipped 2 not-a-row; first: not-a-row: several jobs write to this log, a is read; others: {how}"
     expected = f"跳过 2 not-a-row；第一处：not-a-row：多个任务写在这份日志里，读的是 a；其余的：{how}"
