@@ -50,7 +50,7 @@ _PREFIXES = (
 )
 """The beginnings that issuers document for their tokens."""
 _SHAPED = re.compile(
-    r"(?<![\w-])(?!(?:hf_|sk-|npm_|pypi-)[a-z]{1,11}(?:[_-][a-z]{1,11}){0,9}(?![\w-]))"
+    r"(?<![\w-])(?!(?:hf_|sk-|npm_|pypi-)[a-z]{1,11}(?:[_-][a-z]{1,11}){1,9}(?![\w-]))"
     rf"(?:(?:{'|'.join(map(re.escape, _PREFIXES))})[\w-][\w.-]{{6,300}}[\w-]|(?:dapi|SK)[0-9a-zA-Z]{{32}}|"
     r"eyJ[\w-]{10,2000}\.[\w.-]{10,2000}|\d{8,10}:AA[\w-]{30,40})(?![\w-])"
 )
