@@ -161,7 +161,6 @@ _DECLARED = (
         SETS,
         switch("--exit-when-done", "Exit when every run has ended."),
         IO_LIMIT,
-        value("--shard", "I/N", "Watch share I of N of the runs; other daemons watch the rest."),
         NO_EXAMPLES,
     ),
     _command(

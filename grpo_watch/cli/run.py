@@ -26,7 +26,7 @@ from grpo_watch.cli.push import PushSetup
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.stdin_run import FollowedPaths, followed
 from grpo_watch.cli.wandb_setup import Poller, local_paths, missing, newest_below, watched_paths
-from grpo_watch.config.fields import Shard, bytes_per_second
+from grpo_watch.config.fields import bytes_per_second
 from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
@@ -94,7 +94,7 @@ def run_command(given: Namespace) -> int:
         UsageError: a setting can't be used, there is nothing to watch, the port is taken, state can't be kept.
         StateInUseError: another daemon holds the state directory.
     """
-    names = ("listen", "state_dir", "rules", "io_limit", "shard")
+    names = ("listen", "state_dir", "rules", "io_limit")
     flags = {**{name: getattr(given, name) for name in names}, "privacy.examples": given.examples}
     raise_limit()
     overrides = parse_assignments(given.settings)
@@ -184,7 +184,6 @@ def running(
         paths=[Path(place) for place in local_paths(places)],
         discoverer=poller.discoverer,
         clocks=(time.monotonic, time.thread_time),
-        shard=Shard.parse(settings.shard),
         delivery_workers=pushed.delivery_workers(daemon, bell.ring),
         inbox=inbox,
     )
@@ -207,7 +206,8 @@ def _opened(
     current = before.current if before else SettingsInForce(load)
     settings = current.settings
     places = before.places if before else _places(given, settings)
-    folder = before.folder if before else settings.state_dir or given.state or _own_state_dir(places, settings)
+    own = default_state_dir(places, socket.gethostname(), os.environ)
+    folder = before.folder if before else settings.state_dir or given.state or own
     front = HttpListener(_at_the_same(settings, before))
     try:
         last = before.state_writer if before else None
@@ -228,12 +228,6 @@ def _at_the_same(settings: Settings, before: Basis | None) -> Settings:
 def _places(given: FollowedPaths, settings: Settings) -> list[str]:
     named = given.paths if given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]
     return watched_paths(named, settings)
-
-
-def _own_state_dir(places: Sequence[str], settings: Settings) -> Path:
-    shard = Shard.parse(settings.shard)
-    host = socket.gethostname() if shard.count == 1 else f"{socket.gethostname()}-{shard.index}of{shard.count}"
-    return default_state_dir(places, host, os.environ)
 
 
 def plan_of(settings: Settings, *, exit_when_done: bool) -> DaemonOptions:

@@ -19,7 +19,6 @@ from grpo_watch.config.fields import (
     NotEmpty,
     RunPath,
     SecretFile,
-    Shard,
     Url,
     bytes_per_second,
     wrong_value,
@@ -202,7 +201,6 @@ def _rate(text: str) -> None:
 class Settings(Model, frozen=True):
     """Everything that can be set; ``state_dir`` None means the default for the watched paths.
 
-    ``shard`` is this daemon's share of the runs (``2/8``; empty: all).
     ``io_limit`` is how fast weights are read (``200MB`` per second; empty: as fast as they come).
 
     ``language`` is what rules say what is wrong and what to do in.
@@ -214,7 +212,6 @@ class Settings(Model, frozen=True):
             "listen": split_listen,
             "runbook_url": _runbook,
             "io_limit": _rate,
-            "shard": Shard.parse,
         }
     )
 
@@ -231,6 +228,5 @@ class Settings(Model, frozen=True):
     allow_roots: tuple[Path, ...] = ()
     privacy: Privacy = Privacy()
     io_limit: str = ""
-    shard: str = ""
     wandb: WandbServer = WandbServer()
     language: Literal["en", "zh"] = "en"

@@ -33,7 +33,6 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "GRPO_WATCH_NOTIFY_BACKLOG": ("notify_backlog",),
         "GRPO_WATCH_ALLOW_ROOTS": ("allow_roots",),
         "GRPO_WATCH_IO_LIMIT": ("io_limit",),
-        "GRPO_WATCH_SHARD": ("shard",),
         "GRPO_WATCH_LANGUAGE": ("language",),
         "GRPO_WATCH_RETENTION_DAYS": ("retention", "days"),
         "GRPO_WATCH_RETENTION_MAX_MB": ("retention", "max_mb"),

@@ -11,7 +11,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from grpo_watch.children.pool import Worker
-from grpo_watch.config.fields import Shard
 from grpo_watch.daemon.daemon import POLL_SECONDS as READ_SECONDS
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.waker import Waker
@@ -44,7 +43,6 @@ class Service:
         paths: what to watch; may appear later.
         discoverer: finds the runs.
         clocks: monotonic seconds, and processor seconds of the thread that asks.
-        shard: this daemon's share of the runs; None: all.
         delivery_workers: those of the receivers.
         inbox: takes signal numbers; a new one by default.
     """
@@ -58,13 +56,12 @@ class Service:
         paths: Sequence[Path],
         discoverer: Discoverer | RemoteDiscoverer,
         clocks: tuple[Callable[[], float], Callable[[], float]],
-        shard: Shard | None = None,
         delivery_workers: DeliveryWorkers | None = None,
         inbox: SimpleQueue[int] | None = None,
     ) -> None:
         self._daemon, self._worker, self._waker = daemon, worker, waker
         self._timer, self._cpu = clocks
-        self._paths, self._discoverer, self._shard = tuple(paths), discoverer, shard or Shard()
+        self._paths, self._discoverer = tuple(paths), discoverer
         discoverer.look.watch, discoverer.look.watched = waker.watch, waker.forget_others
         waker.quiet = discoverer.look.grows
         self._stopping = threading.Event()
@@ -141,12 +138,11 @@ class Service:
         while not self._stopping.is_set():
             self._waker.structure.clear()
             began = self._cpu()
-            everything = self._discoverer.discover(*self._paths)
-            found = [run for run in everything if self._shard.holds(run.remote or str(run.root))]
+            found = self._discoverer.discover(*self._paths)
             if self._discoverer.settled:
                 self._daemon.look(found, self._discoverer.problems)
             self._waker.ring()
-            longest = LOOK_SECONDS if len(everything) <= MANY_RUNS else LOOK_SECONDS_OF_MANY
+            longest = LOOK_SECONDS if len(found) <= MANY_RUNS else LOOK_SECONDS_OF_MANY
             rest = min(longest, CPU_SHARE * (self._cpu() - began))
             remote = isinstance(self._discoverer, RemoteDiscoverer)
             polls = remote or self._waker.polled or not self._discoverer.settled or self._daemon.awaits_look
