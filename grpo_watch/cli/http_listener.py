@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grpo_watch.cli.daemon_client import forget_token, keep_token
@@ -20,23 +19,6 @@ NO_LINK = "notifications contain no link to the status page because its public a
 PLAIN = "the token and the page are sent unencrypted: set web.tls_cert and web.tls_key, or use an SSH tunnel"
 
 
-@dataclass(frozen=True, slots=True)
-class Protection:
-    """``keys`` for the application, ``tls`` for the server; None where connections are not encrypted."""
-
-    keys: AccessKeys
-    tls: ssl.SSLContext | None
-
-    @property
-    def scheme(self) -> str:
-        """How addresses of this server begin."""
-        return "http" if self.tls is None else "https"
-
-    def warnings(self, *, loopback: bool) -> list[str]:
-        """What the user should know; ``loopback``: only peers on this machine can connect."""
-        return [PLAIN] if self.keys.anywhere and self.tls is None and not loopback else []
-
-
 class HttpListener:
     """The bound socket; what protects and serves it.
 
@@ -46,7 +28,8 @@ class HttpListener:
 
     def __init__(self, settings: Settings) -> None:
         self._web, self._allowed = settings.web, settings.web.allowed_hosts
-        self._protection = protection_of(settings.web)
+        self._keys, self._tls = protection_of(settings.web)
+        self._scheme = "http" if self._tls is None else "https"
         self._host, port = split_listen(settings.listen)
         self._listener = bind(self._host, port)
         self._server: Server | None = None
@@ -64,37 +47,37 @@ class HttpListener:
         On another address than loopback it answers only with a key, and where it listens everywhere only under a name
         that is allowed.
         """
-        everywhere, anywhere = self._host in EVERYWHERE, self._protection.keys.anywhere
+        everywhere, anywhere = self._host in EVERYWHERE, self._keys.anywhere
         if self._web.url or not (anywhere or is_loopback(self._host)) or (everywhere and not self._allowed):
             return self._web.url and f"{self._web.url.rstrip('/')}/"
         place = f"{self._allowed[0]}:{self.address.rpartition(':')[2]}" if everywhere else self.address
-        return f"{self._protection.scheme}://{place}/"
+        return f"{self._scheme}://{place}/"
 
     @property
     def link(self) -> str:
         """What opens the page in a browser on this machine, with the token that the daemon made; else empty."""
         port = self.address.rpartition(":")[2]
-        page = self.page or (f"{self._protection.scheme}://127.0.0.1:{port}/" if self._host in EVERYWHERE else "")
-        token = self._protection.keys.token
+        page = self.page or (f"{self._scheme}://127.0.0.1:{port}/" if self._host in EVERYWHERE else "")
+        token = self._keys.token
         return f"{page}?token={token.read()}" if page and isinstance(token, OwnToken) else page
 
     def protect(self, state: Path) -> None:
         """Make the token, or take the one that is kept in this state, unless the settings say what opens the page."""
-        if not (self._web.open or self._protection.keys.token or self._protection.keys.anywhere):
-            keys = AccessKeys(OwnToken(keep_token(state, self.address)))
-            self._protection = replace(self._protection, keys=keys)
+        if not (self._web.open or self._keys.token or self._keys.anywhere):
+            self._keys = AccessKeys(OwnToken(keep_token(state, self.address)))
 
     def unprotect(self, state: Path) -> None:
         """Nothing listens any more: no client sends the token there."""
-        if isinstance(self._protection.keys.token, OwnToken):
+        if isinstance(self._keys.token, OwnToken):
             forget_token(state)
 
     def start_lines(self) -> list[str]:
         """The lines printed at the start: addresses and warnings."""
         lines = [f"page: {self.link}"] if self.link else []
-        lines.append(f"metrics: {self._protection.scheme}://{self.address}/metrics")
+        lines.append(f"metrics: {self._scheme}://{self.address}/metrics")
         lines += [] if self.page else [NO_LINK]
-        return [*lines, *self._protection.warnings(loopback=is_loopback(self._host))]
+        plain = self._keys.anywhere and self._tls is None and not is_loopback(self._host)
+        return [*lines, PLAIN] if plain else lines
 
     def serve(self, watch: Daemon, state: Path | None = None) -> HttpListener:
         """Make the server over a daemon that keeps this state, to be started."""
@@ -102,8 +85,8 @@ class HttpListener:
         if state is not None:
             self.protect(state)
         hosts = [*hosts_of(self._host), *self._allowed]
-        app = make_app(watch, time.time, hosts, self._protection.keys, loopback=is_loopback(self._host))
-        self._server = Server(app, self._listener, self._protection.tls)
+        app = make_app(watch, time.time, hosts, self._keys, loopback=is_loopback(self._host))
+        self._server = Server(app, self._listener, self._tls)
         return self
 
     @property
@@ -133,8 +116,8 @@ def hosts_of(host: str) -> list[str]:
     return [] if host in EVERYWHERE else [f"[{host}]" if ":" in host else host]
 
 
-def protection_of(web: Web) -> Protection:
-    """The protection that these settings ask for.
+def protection_of(web: Web) -> tuple[AccessKeys, ssl.SSLContext | None]:
+    """What opens the page, and what encrypts connections (None: nothing does), as these settings ask for.
 
     Raises:
         ConfigError: a token, a certificate or a key can't be used.
@@ -143,5 +126,5 @@ def protection_of(web: Web) -> Protection:
         web.token_file.read()
     keys = AccessKeys(web.token_file, anywhere=web.token_file is not None or web.tls_client_ca is not None)
     if web.tls_cert is None or web.tls_key is None:
-        return Protection(keys, None)
-    return Protection(keys, tls_context(web.tls_cert, web.tls_key, web.tls_client_ca))
+        return keys, None
+    return keys, tls_context(web.tls_cert, web.tls_key, web.tls_client_ca)

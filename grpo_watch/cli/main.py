@@ -18,9 +18,6 @@ from grpo_watch.safe_text import visible
 OK, INTERNAL, USAGE, STATE_IN_USE, INTERRUPTED = 0, 1, 2, 4, 130
 """Exit codes of the interface (130: Ctrl-C, as shells expect)."""
 
-REMOVED = frozenset({"ack", "mute", "unmute"})
-"""Commands that an earlier version had."""
-
 YOUNG = 10_000
 """Objects between two collections: by default, 150 collections take 0.03 of the 0.4 s in which ``check`` starts."""
 
@@ -86,11 +83,6 @@ def _dispatch(arguments: list[str]) -> int:
     if {first, second} <= {"", "-h", "--help", *GROUPS}:
         sys.stdout.write(overview(first if first in GROUPS else ""))
         return OK if {first, second} & {"-h", "--help"} else USAGE
-    if first in REMOVED:
-        raise UsageError(
-            f"{first} was removed: list the run and rule under `mute:` in the settings and send the daemon a "
-            "SIGHUP, or create a silence in Alertmanager"
-        )
     name = " ".join(arguments[:words])
     near = get_close_matches(name, COMMANDS, 1)
     raise UsageError(f"no such command: {name} ({f'did you mean {near[0]}?' if near else 'see grpo-watch --help'})")

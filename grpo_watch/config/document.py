@@ -174,8 +174,8 @@ def first_problem(
     """The complaint of a model as one line with its place.
 
     ``models`` are those whose keys and kinds may be suggested; ``at`` is where the first one's value is.
-    ``instead`` says what to use for unknown types and keys that an earlier version had, or that people expect: a key
-    at the top by its name, others as ``type.key``, or ``*.key`` for any place.
+    ``instead`` says what to use for unknown types and keys that people expect: a key at the
+    top by its name, others as ``type.key``, or ``*.key`` for any place.
     """
     text, better = str(invalid), instead or {}
     found = _AT.search(text)

@@ -49,11 +49,6 @@ _APPRISE = "use `type: apprise` with url_file; docs/notifications.md lists the a
 _RECEIVERS = tuple(str(model.__struct_config__.tag) for model in SINKS)
 INSTEAD: Mapping[str, str] = MappingProxyType(
     {
-        "*.basic_auth_file": "was removed: use token_file; people open …/?token=… once",
-        "metrics_listen": "was removed: /metrics is open at the address of listen, without the token",
-        "*.per_minute": "was removed: use digest, or a route of Alertmanager with group_interval",
-        "*.quiet_hours": "was removed: use an Alertmanager receiver, whose routes have mute_time_intervals",
-        "stop": "was removed: end the job with `grpo-watch wait RUN && scancel JOB` or the like",
         "runs": "write `runs: [{path: my-run}]`",
         "sinks": "write `sinks: [{type: slack, webhook_url_file: …}]`",
         "rules": "write `rules: [my-rules.yaml]`",
@@ -68,7 +63,7 @@ INSTEAD: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("discord", "email", "teams", "telegram"), _APPRISE),
     }
 )
-"""What to use for keys and kinds of receivers that an earlier version had, or that people expect."""
+"""What to use for keys and kinds of receivers that people expect."""
 
 _LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
 """POSIX: the first that is set decides."""

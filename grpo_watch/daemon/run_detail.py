@@ -69,20 +69,6 @@ class BatchView:
     listed: tuple[ListedGroup, ...] = ()
 
 
-class RecentBatches:
-    """The newest train batches of a run, oldest first."""
-
-    def __init__(self, kept: tuple[BatchView, ...] = ()) -> None:
-        self.kept = kept
-
-    def take(self, summary: CompletionSummary) -> None:
-        """Account for a dumped batch; one that is dumped again for its step takes the place of the first."""
-        if summary.stream is not Stream.TRAIN:
-            return
-        others = tuple(view for view in self.kept if view.step != summary.step)
-        self.kept = (*others, view_of(summary))[-BATCHES:]
-
-
 def view_of(summary: CompletionSummary) -> BatchView:
     """What is kept of a batch."""
     return BatchView(
@@ -127,7 +113,9 @@ class RunDetailRecorder:
     """Looks at every record that the engine is fed of one run, and keeps what the page shows."""
 
     def __init__(self) -> None:
-        self.history, self._batches = MetricHistory(), RecentBatches()
+        self.history = MetricHistory()
+        self.batches: tuple[BatchView, ...] = ()
+        """The newest train batches, oldest first; one dumped again for its step replaces the first."""
         self.resolver: Resolver | None = None
         """What the run's own keys mean."""
         self._drawn: tuple[int, dict[str, Sparkline]] = (0, {})
@@ -136,13 +124,14 @@ class RunDetailRecorder:
         """Account for a record."""
         if isinstance(record, MetricRow):
             self.history.take(record)
-        elif isinstance(record, CompletionSummary):
-            self._batches.take(record)
+        elif isinstance(record, CompletionSummary) and record.stream is Stream.TRAIN:
+            others = (view for view in self.batches if view.step != record.step)
+            self.batches = (*others, view_of(record))[-BATCHES:]
 
     def detail(self) -> RunDetail:
         """What is there now; any thread may ask."""
         keys = {} if self.resolver is None else self.resolver.own_keys
-        return RunDetail(self.history.thinned(), self._batches.kept, keys)
+        return RunDetail(self.history.thinned(), self.batches, keys)
 
     def sparks(self) -> dict[str, Sparkline]:
         """The sparklines, worked out again when a row came; any thread may ask."""
@@ -161,14 +150,11 @@ def pack(detail: RunDetail) -> bytes:
 
 
 def unpack(packed: bytes | None) -> RunDetail:
-    """The run detail that ``pack`` was given; of what an older version stored, the rows."""
-    if not packed:
+    """The run detail that ``pack`` was given; an empty one where it is of another format."""
+    if not packed or not packed.startswith(_MARK):
         return RunDetail()
-    if not packed.startswith(_MARK):
-        return RunDetail(_older(json.loads(zlib.decompress(packed))))
     _, rest = _parts(packed)
     stored = json.loads(zlib.decompress(rest))
-    stored["thinned"].pop("times", None)  # of an older version
     return RunDetail(
         ThinnedColumns(**stored["thinned"]),
         tuple(BatchView(**_batch(each)) for each in stored["batches"]),
@@ -179,7 +165,7 @@ def unpack(packed: bytes | None) -> RunDetail:
 def unpack_sparks(packed: bytes | None) -> dict[str, Sparkline]:
     """Only the sparklines."""
     if not packed or not packed.startswith(_MARK):
-        return sparks(unpack(packed).thinned)
+        return {}
     front, _ = _parts(packed)
     return {metric: Sparkline(**spark) for metric, spark in json.loads(zlib.decompress(front)).items()}
 
@@ -197,12 +183,6 @@ def _batch(stored: Mapping[str, Any]) -> dict[str, Any]:
         for each in stored.get("listed", ())
     )
     return {**stored, "patterns": tuple(map(b64decode, stored["patterns"])), "listed": tuple(listed)}
-
-
-def _older(series: Mapping[str, Any]) -> ThinnedColumns:
-    steps = series["step"]
-    columns = {name: values for name, values in series.items() if name != "step"}
-    return ThinnedColumns([1] * len(steps), steps, columns, rows=len(steps))
 
 
 def _text(value: object) -> str:

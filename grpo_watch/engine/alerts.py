@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from grpo_watch.engine.records import AlertState, Reading, Severity, Verdict
+from grpo_watch.engine.records import AlertState, Reading, Severity, Transition, Verdict
 from grpo_watch.engine.rule import Rule
 
 _NOTHING = Reading(Verdict.NO_DATA)
@@ -102,3 +102,28 @@ def transition_id(run: str, rule: str, key: str, alert: Alert, after: AlertState
     """The idempotent id of a change: equal for the same event after any restart (32 hex digits)."""
     parts = (run, str(alert.attempt), rule, key, str(alert.episode), after.value, alert.severity.value)
     return hashlib.blake2b("\x1f".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def transition_of(
+    run: str, place: tuple[str, str], alert: Alert, before: AlertState, step: int, time: float | None = None
+) -> Transition:
+    """The change of an alert (rule and key) to the state that it has now, at an optimizer step.
+
+    ``time`` is the producer's, in Unix seconds.
+    """
+    rule, key = place
+    return Transition(
+        id=transition_id(run, rule, key, alert, alert.state),
+        run=run,
+        attempt=alert.attempt,
+        rule=rule,
+        key=key,
+        episode=alert.episode,
+        from_state=before,
+        to_state=alert.state,
+        step=step,
+        first_step=alert.first_step,
+        severity=alert.severity,
+        time=time,
+        reading=alert.reading,
+    )

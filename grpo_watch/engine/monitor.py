@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from grpo_watch.engine.alerts import Alert, advance, rewind, transition_id
+from grpo_watch.engine.alerts import Alert, advance, rewind, transition_of
 from grpo_watch.engine.detector import QUIET, SILENT, Detector
 from grpo_watch.engine.expression import ConditionDetector
 from grpo_watch.engine.metric_names import split_label
@@ -193,7 +193,7 @@ class Monitor:
         if changed:  # else its episode shows what it did
             self._keep(key, after, begins=before.state is not AlertState.FIRING)
             self._settle()
-            yield self._transition(run.run, key, before.state, after, at, time)
+            yield transition_of(run.run, (self.rule.name, key), after, before.state, at, time)
 
     def _capped(self, reading: Reading, run: RunView) -> Reading:
         """The reading, at most a warning where it rests on a guessed metric and too few other metrics agree."""
@@ -204,25 +204,6 @@ class Monitor:
         named = {split_label(name)[0] for name in reading.evidence}
         sure = run.guesses.metrics.isdisjoint(needed | named)
         return reading if sure else replace(reading, severity=Severity.WARNING)
-
-    def _transition(
-        self, run: str, key: str, before: AlertState, alert: Alert, step: int, time: float | None
-    ) -> Transition:
-        return Transition(
-            id=transition_id(run, self.rule.name, key, alert, alert.state),
-            run=run,
-            attempt=alert.attempt,
-            rule=self.rule.name,
-            key=key,
-            episode=alert.episode,
-            from_state=before,
-            to_state=alert.state,
-            step=step,
-            first_step=alert.first_step,
-            severity=alert.severity,
-            time=time,
-            reading=alert.reading,
-        )
 
     def _keep(self, key: str, alert: Alert, *, begins: bool) -> None:
         """Mirror an alert that fires, or fired, into its episode."""

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TypeAlias
 from urllib.parse import quote
 
-from grpo_watch.engine.alerts import Alert, transition_id
+from grpo_watch.engine.alerts import Alert, transition_id, transition_of
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import AlertState, Severity, Transition
 from grpo_watch.engine.rule import Rule
@@ -78,7 +78,8 @@ def firing(run: str, alerts: Alerts) -> Iterator[Transition]:
     """For each alert of a run that fires, the transition that made it what it is, with the id that it had."""
     for (rule, key), alert in alerts.items():
         if alert.state is AlertState.FIRING:
-            yield _fired(run, rule, key, alert)
+            step = alert.first_step if alert.fired_step is None else alert.fired_step
+            yield transition_of(run, (rule, key), alert, AlertState.PENDING, step)
 
 
 def over(fired: Notification, alerts: Alerts, at: float) -> Notification | None:
@@ -144,21 +145,10 @@ def digest(parts: Sequence[Notification], at: float) -> Notification:
         id=hashlib.blake2b("\x1f".join(part.id for part in parts).encode(), digest_size=16).hexdigest(),
         status=FIRING if begun else RESOLVED,
         run=where,
-        attempt=1,
         rule="digest",
-        key="",
         severity=worst.severity,
-        step=0,
-        first_step=0,
-        max_steps=None,
         summary=say_so("{n} alerts of {runs}: {counts}", n=len(parts), runs=where, counts=", ".join(counts)),
-        message="",
-        evidence={},
-        hint="",
-        cause="",
-        caused_by=None,
         started=min(part.started for part in parts),
-        ended=None,
         at=at,
         page=worst.page,
         parts=tuple(parts),
@@ -222,21 +212,3 @@ def _series(evidence: Iterable[str], recent: Recent) -> dict[str, tuple[float, .
 
 def _points(recent: Callable[[str, int], Sequence[float]], name: str) -> tuple[float, ...]:
     return tuple(value for value in recent(name, POINTS) if math.isfinite(value))
-
-
-def _fired(run: str, rule: str, key: str, alert: Alert) -> Transition:
-    return Transition(
-        id=transition_id(run, rule, key, alert, AlertState.FIRING),
-        run=run,
-        attempt=alert.attempt,
-        rule=rule,
-        key=key,
-        episode=alert.episode,
-        from_state=AlertState.PENDING,
-        to_state=AlertState.FIRING,
-        step=alert.first_step if alert.fired_step is None else alert.fired_step,
-        first_step=alert.first_step,
-        severity=alert.severity,
-        time=None,
-        reading=alert.reading,
-    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from grpo_watch import __version__
-from grpo_watch.engine.alerts import Alert, transition_id
+from grpo_watch.engine.alerts import Alert, transition_id, transition_of
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.records import AlertState, Transition
 from grpo_watch.engine.rule import Rule
@@ -128,9 +128,8 @@ def reconcile(
         if change is not None:
             alert = alerts[key] if change[1] is AlertState.FIRING else _resolved(before, step)
             mark = f"{key[0]}\x1f{rules.fingerprints.get(key[0], 'removed')}"
-            transitions.append(
-                _transition(run, key, alert, change, step, transition_id(run, mark, key[1], alert, change[1]))
-            )
+            name = transition_id(run, mark, key[1], alert, alert.state)
+            transitions.append(replace(transition_of(run, key, alert, change[0], step), id=name))
     return SettledAlerts(alerts, tuple(transitions))
 
 
@@ -158,23 +157,3 @@ def _change(before: Alert, after: Alert) -> tuple[AlertState, AlertState] | None
 
 def _resolved(alert: Alert, step: int) -> Alert:
     return replace(alert, state=AlertState.RESOLVED, resolved_step=step)
-
-
-def _transition(
-    run: str, key: Key, alert: Alert, change: tuple[AlertState, AlertState], step: int, identity: str
-) -> Transition:
-    return Transition(
-        id=identity,
-        run=run,
-        attempt=alert.attempt,
-        rule=key[0],
-        key=key[1],
-        episode=alert.episode,
-        from_state=change[0],
-        to_state=change[1],
-        step=step,
-        first_step=alert.first_step,
-        severity=alert.severity,
-        time=None,
-        reading=alert.reading,
-    )

@@ -35,22 +35,22 @@ class Notification:
     id: str
     status: str
     run: str
-    attempt: int
     rule: str
-    key: str
     severity: str
-    step: int
-    first_step: int
-    max_steps: int | None
     summary: str
-    message: str
-    evidence: Mapping[str, Scalar]
-    hint: str
-    cause: str
-    caused_by: str | None
     started: float
-    ended: float | None
     at: float
+    attempt: int = 1
+    key: str = ""
+    step: int = 0
+    first_step: int = 0
+    max_steps: int | None = None
+    message: str = ""
+    evidence: Mapping[str, Scalar] = field(default_factory=dict)
+    hint: str = ""
+    cause: str = ""
+    caused_by: str | None = None
+    ended: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
     runbook: str = ""

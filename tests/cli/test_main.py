@@ -136,9 +136,6 @@ def test_the_other_commands_hand_over_their_options(calls: list[dict[str, Any]])
         (["explain"], "the following arguments are required: RULE"),
         (["chek", "a"], "no such command: chek (did you mean check?)"),
         (["train", "a"], "no such command: train (see grpo-watch --help)"),
-        (["ack", "my-run", "kl-stuck-at-zero"], "ack was removed: list the run and rule under `mute:`"),
-        (["mute"], "mute was removed"),
-        (["unmute", "--help"], "unmute was removed"),
     ],
 )
 def test_wrong_use_is_one_line_and_2(

@@ -83,15 +83,15 @@ def test_with_the_token_and_the_certificate_of_the_settings(tmp_path: Path, caps
     secret_file(tmp_path / "token", "geheim")
     files = {"tls_cert": str(tmp_path / "cert.pem"), "tls_key": str(tmp_path / "key.pem")}
     files["token_file"] = str(tmp_path / "token")
-    guarded = protection_of(converted(Web, files))
-    with web(Fake(), guarded.keys, guarded.tls) as place:
+    keys, tls = protection_of(converted(Web, files))
+    with web(Fake(), keys, tls) as place:
         assert run_cli(settings(tmp_path, place, **files)) == 0
         assert capsys.readouterr().out.startswith("v0 run: critical, running, step 33 of 80")
         other = trustme.CA().issue_cert("gpu7.example").cert_chain_pems[0].bytes()
         (tmp_path / "cert.pem").write_bytes(other)
         assert run_cli(settings(tmp_path, place, **files)) == 3
         assert "certificate verify failed" in capsys.readouterr().err
-    with web(Fake(), guarded.keys) as place:
+    with web(Fake(), keys) as place:
         assert run_cli(["status", "--listen", place]) == 3
         assert "requires a token" in capsys.readouterr().err
 

@@ -22,21 +22,12 @@ def route(folder: Path, delivery_settings: str) -> Route:
 @pytest.mark.parametrize(
     ("delivery_settings", "problem"),
     [
-        ("quiet_hours: {from: '22:00', to: '07:00'}", "unknown key 'quiet_hours' .was removed: use an Alert"),
-        ("per_minute: 10", "unknown key 'per_minute' .was removed: use digest"),
         ("only_run: ['x']", "unknown key 'only_run' .did you mean only_runs?"),
     ],
 )
 def test_mistakes_name_the_line(tmp_path: Path, delivery_settings: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=rf"grpo-watch.yaml:2.*{problem}"):
         route(tmp_path, delivery_settings)
-
-
-def test_a_receiver_that_was_removed_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "grpo-watch.yaml"
-    file.write_text("sinks:\n  - {type: stop, rules: [kl-stuck-at-zero]}\n")
-    with pytest.raises(ConfigError, match=r"grpo-watch.yaml:2:5: unknown type 'stop' .was removed: end the job"):
-        load_settings(config=file, environ={})
 
 
 def test_a_mute_lasts_to_the_end_of_its_day() -> None:

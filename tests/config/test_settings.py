@@ -124,11 +124,6 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
     [
         ("listen:", "listn:", "8:1: unknown key 'listn' (did you mean listen?)"),
         (
-            "listen:",
-            "basic_auth_file:",
-            "8:1: unknown key 'basic_auth_file' (was removed: use token_file; people open …/?token=… once)",
-        ),
-        (
             "webhook_url_file",
             "webhook_url",
             "15:19: unknown key 'webhook_url' (use webhook_url_file: the path",
@@ -174,11 +169,6 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
         ("type: slack", "type: null", "15:12: sinks.1.type: must be a text, not nothing"),
         ("type: slack", "type: [slack]", "15:12: sinks.1.type: must be a text, not a list"),
         ("type: slack", "type: {slack: x}", "15:12: sinks.1.type: must be a text, not a mapping"),
-        (
-            "listen:",
-            "metrics_listen:",
-            "8:1: unknown key 'metrics_listen' (was removed: /metrics is open at the address",
-        ),
         ("2027-01-31", "'2027-01-31'", "20:55: mute.0.until: must be a day (2027-01-31) or a moment"),
         ("127.0.0.1:9853", "localhost", "8:9: listen: 'localhost' is not HOST:PORT"),
         ("{examples: false}", "no way", "23:10: privacy: must contain `key: value` lines"),

@@ -8,7 +8,7 @@ import zlib
 from dataclasses import asdict, replace
 
 from grpo_watch.daemon import run_detail
-from grpo_watch.daemon.run_detail import RecentBatches, RunDetail, RunDetailRecorder, pack, unpack, unpack_sparks
+from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder, pack, unpack, unpack_sparks
 from grpo_watch.engine.records import (
     CompletionSummary,
     GroupSummary,
@@ -27,9 +27,9 @@ def batch(step: int, *groups: GroupSummary) -> CompletionSummary:
 
 
 def test_a_batch_keeps_who_is_equal() -> None:
-    kept = RecentBatches()
-    kept.take(batch(5, group(0, 1, 0, 1), group(0, 1, 2, 3)))
-    (view,) = kept.kept
+    recorder = RunDetailRecorder()
+    recorder.observe(batch(5, group(0, 1, 0, 1), group(0, 1, 2, 3)))
+    (view,) = recorder.batches
     assert view.patterns == (bytes([0, 1, 0, 1]), bytes([0, 1, 2, 3]))
     assert (view.step, view.groups, view.completions, view.repeated) == (5, 2, 8, 2)
 
@@ -57,18 +57,18 @@ def test_a_batch_of_an_older_state_lists_nothing() -> None:
 
 
 def test_batches_are_bounded() -> None:
-    kept = RecentBatches()
+    recorder = RunDetailRecorder()
     wide = group(*range(300))
     for step in range(100):
-        kept.take(batch(step, *(wide,) * 200))
-    kept.take(batch(99, wide))
-    assert [view.step for view in kept.kept] == list(range(92, 100))
-    assert kept.kept[-1].groups == 1
-    assert len(kept.kept) == run_detail.BATCHES
-    assert len(kept.kept[0].patterns) == run_detail.GROUPS
-    assert len(kept.kept[0].patterns[0]) == run_detail.POSITIONS
-    assert (kept.kept[0].groups, kept.kept[0].completions) == (200, 60_000)
-    assert len(kept.kept[0].listed) == run_detail.LISTED_GROUPS
+        recorder.observe(batch(step, *(wide,) * 200))
+    recorder.observe(batch(99, wide))
+    assert [view.step for view in recorder.batches] == list(range(92, 100))
+    assert recorder.batches[-1].groups == 1
+    assert len(recorder.batches) == run_detail.BATCHES
+    assert len(recorder.batches[0].patterns) == run_detail.GROUPS
+    assert len(recorder.batches[0].patterns[0]) == run_detail.POSITIONS
+    assert (recorder.batches[0].groups, recorder.batches[0].completions) == (200, 60_000)
+    assert len(recorder.batches[0].listed) == run_detail.LISTED_GROUPS
 
 
 def test_it_comes_back_from_the_store() -> None:
@@ -100,12 +100,9 @@ def test_sparklines_are_worked_out_once_for_each_row() -> None:
     assert set(detail_recorder.sparks()) == {"reward", "entropy"}
 
 
-def test_what_an_older_version_stored_is_still_drawn() -> None:
-    series = {"step": [1, 2], "reward_mean": [0.5, None]}
-    packed = zlib.compress(json.dumps(series).encode())
-    assert unpack(packed).thinned.series() == series
-    assert unpack_sparks(packed)["reward"].last == 0.5
-    assert unpack(None) == RunDetail()
+def test_what_is_no_run_detail_shows_nothing() -> None:
+    assert unpack(None) == unpack(b"another format") == RunDetail()
+    assert unpack_sparks(b"another format") == {}
 
 
 def test_the_mark_that_state_files_hold_stays() -> None:

@@ -10,10 +10,11 @@ import httpx
 import pytest
 import trustme
 
-from grpo_watch.cli.http_listener import Protection, protection_of
+from grpo_watch.cli.http_listener import PLAIN, HttpListener, protection_of
 from grpo_watch.config.fields import converted
-from grpo_watch.config.schema import Web
+from grpo_watch.config.schema import Settings, Web
 from grpo_watch.errors import ConfigError
+from grpo_watch.web.access import AccessKeys
 from tests.support.process import PATIENCE
 from tests.support.receiving import secret_file
 from tests.support.serving import web
@@ -36,7 +37,7 @@ def issue(folder: Path, authority: trustme.CA) -> trustme.LeafCert:
     return made
 
 
-def protection(folder: Path, **more: str) -> Protection:
+def protection(folder: Path, **more: str) -> tuple[AccessKeys, ssl.SSLContext | None]:
     files = {"tls_cert": str(folder / "cert.pem"), "tls_key": str(folder / "key.pem")}
     return protection_of(converted(Web, {**files, **more}))
 
@@ -45,7 +46,7 @@ def test_old_versions_of_tls_are_refused(folder: Path) -> None:
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with web(Fake(), tls=protection(folder).tls) as place:
+    with web(Fake(), tls=protection(folder)[1]) as place:
         host, _, port = place.rpartition(":")
         with (
             socket.create_connection((host, int(port)), timeout=PATIENCE) as plain,
@@ -56,10 +57,10 @@ def test_old_versions_of_tls_are_refused(folder: Path) -> None:
 
 def test_clients_show_their_certificate(folder: Path) -> None:
     """With it the page is open to any peer; a certificate of another authority is none."""
-    guarded = protection(folder, tls_client_ca=str(folder / "ca.pem"))
-    assert (guarded.keys.token, guarded.keys.anywhere) == (None, True)
+    keys, tls = protection(folder, tls_client_ca=str(folder / "ca.pem"))
+    assert (keys.token, keys.anywhere) == (None, True)
     good, stranger = AUTHORITY.issue_cert("person"), trustme.CA().issue_cert("stranger")
-    with web(Fake(), guarded.keys, guarded.tls) as place:
+    with web(Fake(), keys, tls) as place:
         mine = ssl.create_default_context(cafile=str(folder / "ca.pem"))
         good.configure_cert(mine)
         headers = {"X-Forwarded-For": "10.0.0.1"}  # as from elsewhere
@@ -94,7 +95,13 @@ def test_mistakes_are_reported_at_the_start(folder: Path) -> None:
 
 def test_a_token_over_a_network_without_encryption_is_warned_of(folder: Path) -> None:
     token = {"token_file": str(secret_file(folder / "token", "geheim"))}
-    plain = protection_of(converted(Web, token))
-    assert (plain.scheme, len(plain.warnings(loopback=False)), plain.warnings(loopback=True)) == ("http", 1, [])
-    encrypted = protection(folder, **token)
-    assert (encrypted.scheme, encrypted.warnings(loopback=False)) == ("https", [])
+    tls = {"tls_cert": str(folder / "cert.pem"), "tls_key": str(folder / "key.pem")}
+    for listen, files, warned in (
+        ("0.0.0.0:0", token, True),
+        ("127.0.0.1:0", token, False),
+        ("0.0.0.0:0", token | tls, False),
+    ):
+        front = HttpListener(Settings(listen=listen, web=converted(Web, files)))
+        assert (PLAIN in front.start_lines()) is warned
+        assert ("metrics: https://" in "".join(front.start_lines())) is ("tls_cert" in files)
+        front.close()
