@@ -126,7 +126,7 @@ def test_in_chinese_headline_cause_and_labels_are() -> None:
     cause = "The optimizer does not hold the model's parameters: count those in optimizer.param_groups."
     context = material(replace(FINDING, headline=rule.headline, causes=(cause,)))
     (message,) = notifications([FIRED], replace(context, snapshot=replace(context.snapshot, language="zh")))
-    assert message.headline.startswith("第 2 步起没有在学习")
+    assert message.headline.startswith("第 2 步起什么都没学到")
     assert "optimizer.param_groups" in message.cause
     assert "The" not in message.cause
     assert message.language == "zh"
