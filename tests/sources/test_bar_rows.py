@@ -42,6 +42,13 @@ def test_other_bars_give_none(tmp_path: Path) -> None:
     assert rows_of(text + "\n", tmp_path / "train.log") == []
 
 
+def test_the_bar_of_an_evaluation_gives_way_to_the_loop_s_own_lines(tmp_path: Path) -> None:
+    evaluation = "".join(f"\rMATH eval:  {n}0%|#  | {n}/9 [00:01<00:08, 1.0q/s, score={n / 9:.3f}]" for n in range(9))
+    lines = [f"Iter {n} | loss=0.01 | reward mean={0.1 * n:.1f} std=0.2" for n in range(1, 7)]
+    rows = rows_of("\n".join([evaluation, *lines, evaluation, ""]), tmp_path / "train.log")
+    assert [(row.step, row.values["reward mean"]) for row in rows] == [(n, round(0.1 * n, 1)) for n in range(1, 7)]
+
+
 def test_a_reader_goes_on_where_another_stopped() -> None:
     pieces = [BAR.format(done=n, reward=n).encode() for n in range(1, 7)]
     whole = BarRows()

@@ -50,6 +50,25 @@ def test_rows_without_a_step_are_counted(tmp_path: Path) -> None:
     assert [row.step for row in read(path)[0]] == [1, 2, 3]
 
 
+def test_one_array_that_is_the_course_of_the_reward(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({"task": "easy", "episodes": 4, "reward_curve": [0.5, 0.6, 0.7, 0.8]}))
+    assert ChannelContent.JSON_DOCUMENT in {channel.what for channel in discover(tmp_path)[0].channels}
+    assert [row.step for row in read(tmp_path / "r.json")[0]] == [1, 2, 3, 4]
+
+
+def test_a_table_that_counts_epochs_alone(tmp_path: Path) -> None:
+    """As the same rows are read where they are a list in JSON."""
+    (tmp_path / "r.csv").write_text("epoch,avg_reward,success_rate\n1,0.5,0.8\n2,0.6,0.9\n3,0.7,0.9\n")
+    assert ChannelContent.JSON_DOCUMENT in {channel.what for channel in discover(tmp_path)[0].channels}
+    assert [(row.step, row.values["avg_reward"]) for row in read(tmp_path / "r.csv")[0]] == [(1, 0.5), (2, 0.6), (3, 0.7)]
+
+
+@pytest.mark.parametrize("text", ["epoch,loss,accuracy\n1,0.5,0.8\n2,0.4,0.9\n3,0.3,0.9\n", "prompt,reward\n" + 4 * "a,1\n"])
+def test_a_table_of_other_training_or_of_samples_is_no_log(text: str, tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text(text)
+    assert discover(tmp_path) == []
+
+
 def test_a_document_that_grows(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps(ROWS[:2]))

@@ -44,6 +44,7 @@ NAME = re.compile(r"['\"]?([A-Za-z_][\w./@-]{0,80})['\"]?\s{0,8}[:=]\s{0,8}(?:[A
 LONGEST_NAME = 120
 MOST_TRIED = 1_000
 """Brackets that begin nothing of use, after which no more are tried: a text of other things."""
+ONE_BY_ONE = frozenset({*METRIC_NAMES, "epoch"})
 LEAST_NUMBERS = 3
 LEAST_CELLS = 3
 
@@ -232,9 +233,9 @@ def _charts(text: str) -> Iterator[object]:
 
 
 def _table(text: str) -> Iterator[object]:
-    """The lines of a table as mappings, and a table whose lines are metrics."""
+    """The lines of a table that has a number on each or counts epochs, and a table whose lines are metrics."""
     header, lines = grid(text)
-    if len(lines) >= LEAST_NUMBERS and any(cell.lower() in METRIC_NAMES for cell in header):
+    if len(lines) >= LEAST_NUMBERS and not ONE_BY_ONE.isdisjoint(map(str.lower, header)):
         names = [cell.lower() if cell.lower() in METRIC_NAMES else cell for cell in header]
         yield [dict(zip(names, cells, strict=True)) for cells in lines]
     yield from _transposed(text)

@@ -13,7 +13,7 @@ from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.row_numbers import number
 from grpo_watch.sources.console.step_placement import training_bar
 from grpo_watch.sources.rows.fields import fields_of
-from grpo_watch.sources.rows.layouts import step_key
+from grpo_watch.sources.rows.layouts import EVALUATION, step_key
 from grpo_watch.sources.rows.own_lines import DIGIT, OwnLines, row_of
 from grpo_watch.sources.rows.tables import keys_of
 from grpo_watch.sources.rows.tables import row_of as cells_row
@@ -174,6 +174,8 @@ class BarRows:
             return ()
         label = line[max(0, found.start() - LABEL) : found.start()].rpartition("%")[2].rpartition("|")[2]
         label = label.rstrip().removesuffix(":")
+        if EVALUATION.search(label) is not None:
+            return ()
         text = ", ".join(filter(None, ((found["postfix"] or "").rstrip(" ]"), label)))
         values = {one.name: one.value for one in fields_of(text) if not (one.is_step or one.counts)}
         if row_of(1, values) is None:
