@@ -63,7 +63,9 @@ def test_a_table_that_counts_epochs_alone(tmp_path: Path) -> None:
     assert [(row.step, row.values["avg_reward"]) for row in read(tmp_path / "r.csv")[0]] == [(1, 0.5), (2, 0.6), (3, 0.7)]
 
 
-@pytest.mark.parametrize("text", ["epoch,loss,accuracy\n1,0.5,0.8\n2,0.4,0.9\n3,0.3,0.9\n", "prompt,reward\n" + 4 * "a,1\n"])
+@pytest.mark.parametrize(
+    "text", ["epoch,loss,accuracy\n1,0.5,0.8\n2,0.4,0.9\n3,0.3,0.9\n", "prompt,reward\n" + 4 * "a,1\n"]
+)
 def test_a_table_of_other_training_or_of_samples_is_no_log(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text(text)
     assert discover(tmp_path) == []
