@@ -60,7 +60,8 @@ def test_a_table_that_counts_epochs_alone(tmp_path: Path) -> None:
     """As the same rows are read where they are a list in JSON."""
     (tmp_path / "r.csv").write_text("epoch,avg_reward,success_rate\n1,0.5,0.8\n2,0.6,0.9\n3,0.7,0.9\n")
     assert ChannelContent.JSON_DOCUMENT in {channel.what for channel in discover(tmp_path)[0].channels}
-    assert [(row.step, row.values["avg_reward"]) for row in read(tmp_path / "r.csv")[0]] == [(1, 0.5), (2, 0.6), (3, 0.7)]
+    rows = read(tmp_path / "r.csv")[0]
+    assert [(row.step, row.values["avg_reward"]) for row in rows] == [(1, 0.5), (2, 0.6), (3, 0.7)]
 
 
 @pytest.mark.parametrize(
