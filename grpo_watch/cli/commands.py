@@ -70,7 +70,6 @@ JOBS = value("--jobs", "N", "Processes (default: by the size of the runs).", typ
 NO_EXAMPLES = switch(
     "--no-examples", "Keep completion excerpts out of findings.", dest="examples", action="store_const", const=False
 )
-IO_LIMIT = value("--io-limit", "RATE", "Limit for reading weights in bytes per second, e.g. 200MB.")
 FRAMEWORK = value("--framework", "NAME", "trl, ms-swift, verl, ...")
 FRAMEWORK_VERSION = value("--framework-version", "V", "Judge this version, installed or not.")
 WORLD_SIZE = value("--world-size", "N", "Training processes over all nodes.", type=whole)
@@ -160,7 +159,7 @@ _DECLARED = (
         RULES,
         SETS,
         switch("--exit-when-done", "Exit when every run has ended."),
-        IO_LIMIT,
+        value("--io-limit", "RATE", "Limit for reading weights in bytes per second, e.g. 200MB."),
         NO_EXAMPLES,
     ),
     _command(
@@ -257,7 +256,6 @@ _DECLARED = (
         "digest my-run/output/checkpoint-60 my-run/output/checkpoint-80",
         value("first", "A", "A checkpoint folder or weight file."),
         value("second", "B", "Checkpoint or file to compare with.", nargs="?"),
-        IO_LIMIT,
         FORMAT,
     ),
     _command(
@@ -341,7 +339,6 @@ _DECLARED = (
         "config",
         "Show the settings in effect and where each comes from. Secrets are masked.",
         "config",
-        value("what", "schema", "The JSON schema of grpo-watch.yaml, for editors.", nargs="?", choices=("schema",)),
         CONFIG,
         FORMAT,
     ),

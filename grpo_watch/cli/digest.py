@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.cli.terminal import print_json, printed, progress_bar
-from grpo_watch.config.fields import bytes_per_second
 from grpo_watch.detectors.shared.checkpoint_history import WHOLE_FILE, masks
 from grpo_watch.engine.records import CheckpointKind, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
 from grpo_watch.safe_text import visible
-from grpo_watch.sources.checkpoints.comparison import NAMES, BesideBase, beside_base
 from grpo_watch.sources.checkpoints.weights import (
     UNLIMITED,
     CheckpointWeights,
@@ -40,7 +38,6 @@ class DigestSide:
 
     weights: CheckpointWeights
     problems: Sequence[Mapping[str, str]]
-    base: BesideBase | None = None
 
 
 def digest_command(given: Namespace) -> int:
@@ -49,11 +46,9 @@ def digest_command(given: Namespace) -> int:
     Each is a checkpoint folder (judged even without its framework's marker) or a weight file.
 
     Raises:
-        UsageError: a path does not exist, or the limit is no rate.
+        UsageError: a path does not exist.
     """
-    limit = parse_rate(given.io_limit) if given.io_limit else 0.0
-    paths = [Path(path) for path in (given.first, given.second) if path is not None]
-    sides = _sides(paths, ReadLimits(limit))
+    sides = _sides([Path(path) for path in (given.first, given.second) if path is not None])
     answer = document(*sides)
     if given.format == "json":
         print_json(answer)
@@ -68,19 +63,7 @@ def compare_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     Raises:
         UsageError: a path does not exist.
     """
-    return document(*_sides(paths, UNLIMITED))
-
-
-def parse_rate(text: str) -> float:
-    """Bytes per second of ``200MB``, ``1.5G`` or ``1000000``.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return bytes_per_second(text)
-    except ValueError:
-        raise UsageError(f"--io-limit {text}: no rate; write bytes per second like 200MB") from None
+    return document(*_sides(paths))
 
 
 def document(*sides: DigestSide) -> dict[str, Any]:
@@ -94,8 +77,6 @@ def document(*sides: DigestSide) -> dict[str, Any]:
     if apart := [group[0] for group in second.replicas if len({sums.get(name) for name in group}) > 1]:
         answer["ranks_apart"] = apart
     if len(sides) == 1:
-        if (base := sides[0].base) is not None:
-            answer["base"] = {"path": str(base.folder), "tensors": base.shared, "changed": base.changed}
         return {**answer, "tensors": len(sums), "checksums": sums, "problems": problems}
     if kinds := sorted(first.optimizer.keys() & second.optimizer.keys() & {"moments", "masters"}):
         same = {kind: first.optimizer[kind] == second.optimizer[kind] for kind in kinds}
@@ -137,8 +118,6 @@ def _tensor(named: tuple[str, TensorDigest]) -> str:
 def _print(answer: dict[str, Any], console: Console) -> None:
     if "checksums" in answer:
         console.print(f"{answer['tensors']} tensors", markup=False)
-        if "base" in answer:
-            console.print(_beside_base(answer["base"]), markup=False)
     else:
         _compare(answer, console)
     apart = answer.get("ranks_apart", [])
@@ -154,13 +133,6 @@ def _capped(console: Console, style: str, lines: list[str], kind: str = "") -> N
     if len(lines) > SHOWN:
         rest = f"{kind}… and {len(lines) - SHOWN} more (--format json lists all)"
         console.print(rest, style=style, markup=False)
-
-
-def _beside_base(base: Mapping[str, Any]) -> str:
-    where = f"base model {visible(base['path'])}"
-    if not base["changed"]:
-        return f"{where}: all {base['tensors']} tensors are byte-identical: still the base model"
-    return f"{where}: {base['changed']} of {base['tensors']} tensors changed"
 
 
 def _compare(answer: dict[str, Any], console: Console) -> None:
@@ -180,22 +152,17 @@ def _compare(answer: dict[str, Any], console: Console) -> None:
     console.print(verdict, style="bold", markup=False)
 
 
-def _sides(paths: Sequence[Path], limits: ReadLimits) -> list[DigestSide]:
+def _sides(paths: Sequence[Path]) -> list[DigestSide]:
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(f"{path}: no such file or folder")
-    return [_read(path, limits, alone=len(paths) == 1) for path in paths]
+    return list(map(_read, paths))
 
 
-def _read(path: Path, limits: ReadLimits, *, alone: bool) -> DigestSide:
-    """``alone``: nothing else is compared with it, so its base model is."""
-    base = None
+def _read(path: Path) -> DigestSide:
     with progress_bar(visible(path.name), "DownloadColumn", "TransferSpeedColumn") as bar:
         try:
-            weights = _weights(path, replace(limits, progress=_summed(bar)))
-            if weights is not None and alone and path.is_dir():
-                real = Path(os.path.realpath(path))
-                base = beside_base(real, weights, _base_roots(real), limits)
+            weights = _weights(path, replace(UNLIMITED, progress=_summed(bar)))
         except (SourceError, TensorFileError) as error:
             return _unread(_located(str(error), path))
         except FileNotFoundError as error:
@@ -205,7 +172,7 @@ def _read(path: Path, limits: ReadLimits, *, alone: bool) -> DigestSide:
     if weights is None:
         return _unread(_problem(path, "contains no supported weight file (see docs/checkpoints.md)"))
     problems = [_located(text, path) for text in weights.problems]
-    return DigestSide(weights, [*problems, *(_problem(path, text) for text in _unusable(weights))], base)
+    return DigestSide(weights, [*problems, *(_problem(path, text) for text in _unusable(weights))])
 
 
 def _summed(bar: Callable[[int, int | None], None] | None) -> Callable[[int], None] | None:
@@ -235,15 +202,6 @@ def _located(text: str, path: Path) -> dict[str, str]:
     """A problem's text begins with the file's name, or its whole path."""
     name, _, message = text.partition(": ")
     return _problem(path / name if path.is_dir() else path, message)
-
-
-def _base_roots(checkpoint: Path) -> tuple[Path, ...]:
-    """Where a checkpoint's base model may lie: in its own run, and where the settings allow it."""
-    if not any((checkpoint / name).exists() for name in NAMES):
-        return ()
-    from grpo_watch.config.settings import load_settings  # noqa: PLC0415  not needed for most checkpoints of a script
-
-    return (checkpoint.parent, *load_settings().settings.allow_roots)
 
 
 def _weights(path: Path, limits: ReadLimits) -> CheckpointWeights | None:

@@ -113,7 +113,7 @@ class Mute(Model, frozen=True):
 
     run: str = "*"
     rule: str = "*"
-    until: Annotated[Any, Meta(extra_json_schema={"type": ["string", "null"], "format": "date"})] = None
+    until: Any = None
     reason: str = ""
 
     @property

@@ -20,6 +20,7 @@ reads on from the last stored cursors: items, cursors and conclusions on disk ag
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
 log = logging.getLogger("grpo_watch.store")
 
@@ -65,24 +66,15 @@ class StateWriter:
 
     def read_files(self) -> frozenset[str]:
         """Absolute paths of the files that were read when this daemon began; none where that can't be read."""
-        try:
-            return self.store.read_files()
-        except StoreError:
-            return frozenset()
+        return _or(frozenset(), self.store.read_files)
 
     def snapshot(self, run: str) -> RunSnapshot | None:
         """The newest stored snapshot; None where there is none or it can't be read (a newer or older program's)."""
-        try:
-            return self.store.snapshot(run)
-        except StoreError:
-            return None
+        return _or(None, lambda: self.store.snapshot(run))
 
     def history(self, run: str) -> bytes | None:
         """What the page of a run showed at its end, packed; None where nothing is stored or it can't be read."""
-        try:
-            return None if run in self._unregistered.values() else self.store.history(run)
-        except StoreError:
-            return None
+        return None if run in self._unregistered.values() else _or(None, lambda: self.store.history(run))
 
     def register(self, identity: str, wanted: str, now: float) -> str:
         """The run's name, which never changes."""
@@ -163,12 +155,8 @@ class StateWriter:
 
     def looked(self, run: str) -> bool:
         """Whether all that the run held when it was first seen has been read, by this daemon or one before it."""
-        if any(batch.looked for batch in self._of(run)):
-            return True
-        try:
-            return run not in self._unregistered.values() and self.store.looked(run)
-        except StoreError:
-            return False
+        known = any(batch.looked for batch in self._of(run))
+        return known or (run not in self._unregistered.values() and _or(False, lambda: self.store.looked(run)))
 
     def messages(self) -> StoredDeliveries:
         """The messages that wait, the open episodes, and what was sent; nothing where that can't be read."""
@@ -202,27 +190,24 @@ class StateWriter:
 
     def reopen(self, run: str) -> None:
         """A run that had ended continues."""
+        self._change(0.0, lambda: self.store.reopen(run))
+
+    def prune(self, now: float, days: float, max_bytes: float) -> None:
+        """Archive old runs (see ``Store.prune``)."""
+        self._change(now, lambda: self.store.prune(now, days, max_bytes))
+
+    def abandon(self, names: Iterable[str], before: float, now: float) -> Mapping[str, int]:
+        """Give up messages that wait for receivers of no such name (see ``Store.abandon``)."""
+        return self._change(now, lambda: self.store.abandon(names, before)) or {}
+
+    def _change(self, now: float, change: Callable[[], T]) -> T | None:
+        """Change the store if it can be written; None where it can't."""
         if self._written:
             try:
-                self.store.reopen(run)
+                return change()
             except StoreError as error:
-                self._failed(error, 0.0)
-
-    def prune(self, now: float, days: float, max_bytes: float) -> list[str]:
-        """Archive old runs (see ``Store.prune``)."""
-        try:
-            return self.store.prune(now, days, max_bytes) if self._written else []
-        except StoreError as error:
-            self._failed(error, now)
-            return []
-
-    def abandon(self, names: Iterable[str], before: float, now: float) -> dict[str, int]:
-        """Give up messages that wait for receivers of no such name (see ``Store.abandon``)."""
-        try:
-            return self.store.abandon(names, before) if self._written else {}
-        except StoreError as error:
-            self._failed(error, now)
-            return {}
+                self._failed(error, now)
+        return None
 
     def close(self, now: float) -> None:
         """Store what waits if that is possible now, and close."""
@@ -234,3 +219,11 @@ class StateWriter:
 
     def _of(self, run: str) -> Iterator[StoredBatch]:
         return (batch for batch in self._waiting if batch.run == run)
+
+
+def _or(otherwise: T, read: Callable[[], T]) -> T:
+    """What the store holds; ``otherwise`` where it can't be read."""
+    try:
+        return read()
+    except StoreError:
+        return otherwise

@@ -9,11 +9,9 @@ from xml.etree import ElementTree as ET
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats
-from grpo_watch.engine.waste import wasted_text
 from grpo_watch.report.blindness import headline
 from grpo_watch.report.check_document import Provenance, RunReport
-from grpo_watch.report.view import began, facts, in_force, judgement_lines, when
-from grpo_watch.report.words import shown
+from grpo_watch.report.view import FindingView, facts, in_force, judgement_lines, views
 from grpo_watch.safe_text import visible
 
 Text = dict[str, str]
@@ -63,36 +61,32 @@ def _suite(report: RunReport, provenance: Provenance, fail_on: Severity | None) 
 
 def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET.Element:
     case = _element("testcase", classname=f"grpo-watch.{snapshot.run}", name=rule.rule)
-    findings = [finding for finding in snapshot.findings if finding.rule == rule.rule]
-    failing = [f for f in findings if fail_on is not None and in_force(f, snapshot) and f.severity.rank >= fail_on.rank]
-    others = [finding for finding in findings if finding not in failing]
+    findings = [view for view in views(snapshot) if view.finding.rule == rule.rule]
+    failing = [view for view in findings if fail_on is not None and _fails(view.finding, snapshot, fail_on)]
+    others = [view for view in findings if view not in failing]
     if failing:
-        worst = max(failing, key=lambda finding: finding.severity.rank)
-        text = "\n\n".join(_described(finding, snapshot) for finding in failing)
+        worst = max((view.finding for view in failing), key=lambda finding: finding.severity.rank)
+        text = "\n\n".join(map(_described, failing))
         case.append(_element("failure", text, type=worst.severity.value, message=worst.summary))
     elif rule.status is RuleStatus.BROKEN:
         case.append(_element("error", type="broken", message=rule.reason))
     elif rule.status is RuleStatus.BLIND and not findings:
         case.append(_element("skipped", message=rule.reason))
     if others:
-        case.append(_element("system-out", "\n\n".join(_described(finding, snapshot) for finding in others)))
+        case.append(_element("system-out", "\n\n".join(map(_described, others))))
     return case
 
 
-def _described(finding: Finding, snapshot: RunSnapshot) -> str:
+def _fails(finding: Finding, snapshot: RunSnapshot, fail_on: Severity) -> bool:
+    return in_force(finding, snapshot) and finding.severity.rank >= fail_on.rank
+
+
+def _described(shown: FindingView) -> str:
     """One finding in full, a fact a line."""
-    lines = [
-        f"{finding.severity.value} {finding.rule} {finding.key}".rstrip() + f", {when(finding, snapshot.language)}",
-        finding.summary,
-    ]
-    first = began(finding, snapshot.findings, snapshot.language)
-    lines += [f"first sign: {first}"] if first else []
+    finding = shown.finding
+    lines = [f"{finding.severity.value} {finding.rule} {shown.key}".rstrip() + f", {shown.since}", finding.summary]
     lines += [f"explained by: {finding.caused_by}"] if finding.caused_by else []
-    lines += [f"likely cause: {cause}" for cause in finding.causes]
-    lines += [f"what to do: {finding.hint}"] if finding.hint and finding.severity is not Severity.INFO else []
-    lines += [f"wasted: {wasted_text(finding.wasted)}"] if finding.wasted is not None else []
-    evidence = (f"{name} {shown(value)}" for name, value in finding.evidence.items() if value is not None)
-    return "\n".join([*lines, *(f"evidence: {fact}" for fact in evidence)])
+    return "\n".join([*lines, *(f"{label}: {text}" for label, text in shown.details)])
 
 
 def _unread(problems: Sequence[str], provenance: Provenance) -> ET.Element:

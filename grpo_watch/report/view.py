@@ -181,12 +181,6 @@ def in_brief(finding: Finding, language: str = ENGLISH) -> str:
     return say(language, "{severity}, since step {step}", severity=severity, step=finding.first_step)
 
 
-def began(finding: Finding, findings: Iterable[Finding], language: str = ENGLISH) -> str:
-    """Where its first sign was another finding, which it explains: the step and the rule. Else empty."""
-    earlier = earlier_sign(finding, findings)
-    return say(language, "step {step} ({rule})", step=earlier.first_step, rule=earlier.rule) if earlier else ""
-
-
 def software(framework: str | None, version: str | None = None) -> str:
     """``trl 1.16.0``."""
     return " ".join(filter(None, (framework, version))) or "unknown framework"
@@ -242,9 +236,10 @@ def _view(group: list[Finding], snapshot: RunSnapshot) -> FindingView:
     keys = tuple(dict.fromkeys(finding.key for finding in group if finding.key))
     episodes = sum(max(1, len(finding.episodes)) for finding in group if finding.key == lead.key)
     language = snapshot.language
-    first_sign = began(lead, snapshot.findings, language)
-    since = when(lead, language)
-    since += say(language, "; first sign: {sign}", sign=first_sign) if first_sign else ""
+    since, earlier = when(lead, language), earlier_sign(lead, snapshot.findings)
+    if earlier is not None:  # another finding, which it explains
+        sign = say(language, "step {step} ({rule})", step=earlier.first_step, rule=earlier.rule)
+        since += say(language, "; first sign: {sign}", sign=sign)
     since += say(language, "; {n} episodes", n=episodes) if episodes > max(1, len(lead.episodes)) else ""
     summary = f"{_counted(keys, snapshot)}: {lead.summary}" if len(keys) > 1 else lead.summary
     counted = lead.caused_by is None and lead.severity is not Severity.INFO and in_force(lead, snapshot)

@@ -54,10 +54,10 @@ def test_a_case_for_each_rule() -> None:
     assert (failure.text or "").splitlines() == [
         "critical kl-stuck-at-zero, since step 2, fired at 10",
         "KL is 0",
-        "likely cause: The optimizer holds nothing.",
-        "what to do: try `this`",
-        "wasted: 8 steps · about 30 minutes · 4 GPU-hours",
-        "evidence: kl_reference 0",
+        "Likely cause: The optimizer holds nothing.",
+        "What to do: try `this`",
+        "Wasted: 8 steps · about 30 minutes · 4 GPU-hours",
+        "Evidence: reference KL 0",
     ]
 
 
