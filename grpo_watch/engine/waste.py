@@ -7,15 +7,12 @@ from dataclasses import replace
 
 from grpo_watch.engine.diagnosis import Finding, Relations, Waste, explains
 from grpo_watch.engine.monitor import RunState
-from grpo_watch.engine.recent_rows import duration
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.traits import WasteKind
 
 LONG_STEPS = 20
 """A resolved finding shorter than this many optimizer steps costs a negligible amount."""
 SECONDS_PER_HOUR = 3600.0
-LEAST_GPU_HOURS = 0.1
-"""Less than this is not worth a word to people."""
 
 
 def with_waste(findings: Sequence[Finding], run: RunState, relations: Relations | None = None) -> tuple[Finding, ...]:
@@ -76,16 +73,6 @@ def wasted(finding: Finding) -> dict[str, float | None] | None:
     """What the finding cost so far, as JSON; None where nothing is counted."""
     cost = finding.wasted
     return None if cost is None else {"steps": cost.steps, "hours": cost.hours, "gpu_hours": cost.gpu_hours}
-
-
-def wasted_text(waste: Waste) -> str:
-    """The cost in words: ``31 steps · about 12 minutes · 1.6 GPU-hours``."""
-    parts = [f"{waste.steps} step{'s' if waste.steps != 1 else ''}"] if waste.steps or waste.hours is None else []
-    if waste.hours is not None:
-        parts.append(f"about {duration(waste.hours * SECONDS_PER_HOUR)}")
-    if waste.gpu_hours is not None and waste.gpu_hours >= LEAST_GPU_HOURS:
-        parts.append(f"{waste.gpu_hours:.3g} GPU-hours")
-    return " · ".join(parts)
 
 
 def _span(finding: Finding, findings: Sequence[Finding], run: RunState, relations: Relations) -> tuple[int, int] | None:

@@ -13,7 +13,6 @@ from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.engine.waste import wasted_text
 from grpo_watch.engine.window import plain_sum
 from grpo_watch.report.blindness import headline, verdict_words
 from grpo_watch.report.words import cost_words, evidence_words, say, sentence_words
@@ -77,7 +76,7 @@ class FindingView:
     @property
     def wasted(self) -> str:
         """What it cost, in words; empty where that is not known."""
-        return "" if self.finding.wasted is None else wasted_words(self.finding.wasted, self.language)
+        return "" if self.finding.wasted is None else cost_words(self.language, self.finding.wasted)
 
 
 def views(snapshot: RunSnapshot) -> tuple[FindingView, ...]:
@@ -139,11 +138,6 @@ def _pasteable(finding: Finding, folder: str) -> Finding:
         if name.endswith("checkpoint") and isinstance(value, str) and not value.startswith("/"):
             hint = hint.replace(f" {quote(value)}", f" {quote(f'{folder}/{value}')}")
     return replace(finding, hint=hint)
-
-
-def wasted_words(waste: Waste, language: str) -> str:
-    """The cost as a report names it."""
-    return wasted_text(waste) if language == ENGLISH else cost_words(language, waste)
 
 
 def in_force(finding: Finding, snapshot: RunSnapshot) -> bool:

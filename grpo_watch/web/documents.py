@@ -13,8 +13,8 @@ from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.report.check_document import early_sign_documents, episode, in_full
-from grpo_watch.report.view import FindingView, course, judgement_lines, pasteable, top_view, views, wasted_words
-from grpo_watch.report.words import say, sentence_words
+from grpo_watch.report.view import FindingView, course, judgement_lines, pasteable, top_view, views
+from grpo_watch.report.words import cost_words, say, sentence_words
 
 TOP = (
     "rule",
@@ -134,7 +134,7 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
         {
             **finding_document(each, snapshot),
             "course": course(each, snapshot.language),
-            "wasted_text": wasted_words(each.wasted, snapshot.language) if each.wasted else "",
+            "wasted_text": cost_words(snapshot.language, each.wasted) if each.wasted else "",
         }
         for each in snapshot.findings
     ]

@@ -8,7 +8,9 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding, Waste, with_causes
 from grpo_watch.engine.monitor import Monitor, RunState
 from grpo_watch.engine.records import RunConfig, Setting, Severity
-from grpo_watch.engine.waste import wasted, wasted_text, with_waste
+from grpo_watch.engine.rule import ENGLISH
+from grpo_watch.engine.waste import wasted, with_waste
+from grpo_watch.report.words import cost_words
 from tests.support.records import a_rule, row
 
 INFO, WARNING, CRITICAL = Severity
@@ -168,10 +170,10 @@ def test_a_rule_of_the_users_own_costs_what_its_detector_says_and_a_condition_no
 
 def test_the_cost_in_words_and_as_json() -> None:
     """Half an hour on 8 processes; what is not known is left out of the words and null in JSON."""
-    assert wasted_text(Waste(80, 0.5, 4.0)) == "80 steps · about 30 minutes · 4 GPU-hours"
-    assert wasted_text(Waste(1)) == "1 step"
-    assert wasted_text(Waste(1, 1 / 3600)) == "1 step · about 1 second"
-    assert wasted_text(Waste(20, 0.01, 0.01)) == "20 steps · about 36 seconds"
+    assert cost_words(ENGLISH, Waste(80, 0.5, 4.0)) == "80 steps, 30 minutes on 8 GPUs"
+    assert cost_words(ENGLISH, Waste(1)) == "1 step"
+    assert cost_words(ENGLISH, Waste(1, 1 / 3600)) == "1 step, 1 second"
+    assert cost_words(ENGLISH, Waste(20, 0.01, 0.01)) == "20 steps, 36 seconds"
     (reported, unmeasured) = with_waste((a_finding(), a_finding(rule="step-time-regression")), a_run(seconds=None))
     assert (wasted(reported), wasted(unmeasured)) == ({"steps": 80, "hours": None, "gpu_hours": None}, None)
 
@@ -227,7 +229,7 @@ def test_a_live_stall_costs_time_and_no_step() -> None:
     run = a_run()
     run.latest_row_time, run.now = 1000.0, 4600.0
     assert cost(run, stalled) == [Waste(0, 1.0, 8.0)]
-    assert wasted_text(Waste(0, 1.0, 8.0)) == "about 60 minutes · 8 GPU-hours"
+    assert cost_words(ENGLISH, Waste(0, 1.0, 8.0)) == "60 minutes on 8 GPUs"
     (over,) = cost(run, a_finding(rule="run-stalled", evidence={"silent_seconds": 600.0}, resolved_step=100))
     assert over is not None
     assert over.hours == pytest.approx(600 / 3600)

@@ -25,7 +25,7 @@ def test_the_whole_story() -> None:
         "**critical**, since step 2, fired at 10: KL is 0",
         "- **Likely cause:** The optimizer holds nothing.",
         "- **What to do:** try `this`",
-        "- **Wasted:** 8 steps · about 30 minutes · 4 GPU-hours",
+        "- **Wasted:** 8 steps, 30 minutes on 8 GPUs",
         "- **Evidence:** reference KL 0",
         "- Explained by `kl-stuck-at-zero`: `reward-collapse` (warning, since step 2)",
         "| 2 | 10 | 18 | warning | `reward-collapse` | `kl-stuck-at-zero` |",

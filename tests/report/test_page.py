@@ -75,7 +75,7 @@ def test_the_whole_story() -> None:
         "Root cause: kl-stuck-at-zero",
         "The optimizer holds nothing.",
         "this",
-        "8 steps · about 30 minutes · 4 GPU-hours",
+        "8 steps, 30 minutes on 8 GPUs",
         "Consequences",
         "fell",
         "3 of 4 applicable rules judged · 1 blind: set log_completions=True",
