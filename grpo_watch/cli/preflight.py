@@ -10,6 +10,8 @@ from pathlib import Path
 
 from grpo_watch import lazy_re as re
 from grpo_watch.cli.terminal import print_json, printed
+from grpo_watch.config.settings import load_settings
+from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import Launch, launch_facts
 from grpo_watch.preflight.assess import Assessment, assess
@@ -34,7 +36,8 @@ def preflight_command(given: Namespace) -> int:
     if given.format == "json":
         print_json(document(assessment))
     else:
-        sys.stdout.write(as_text(launch, assessment, color=given.color))
+        language = load_settings().settings.language
+        sys.stdout.write(as_text(launch, assessment, color=given.color, language=language))
     return exit_code(assessment)
 
 
@@ -52,8 +55,10 @@ def check_options(options: GivenOptions) -> None:
         raise UsageError(f"--framework-version {options.version}: not a version (1.16.0, 4.6)")
 
 
-def as_text(launch: Launch, assessment: Assessment, *, color: bool, width: int | None = None) -> str:
+def as_text(
+    launch: Launch, assessment: Assessment, *, color: bool, width: int | None = None, language: str = ENGLISH
+) -> str:
     """The answer as lines for people, wrapped at ``width`` columns; by default as wide as the terminal."""
     from grpo_watch.preflight.text_report import render  # noqa: PLC0415  rich is not needed for JSON
 
-    return printed(partial(render, launch, assessment), color=color, width=width)
+    return printed(partial(render, launch, assessment, language=language), color=color, width=width)

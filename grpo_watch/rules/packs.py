@@ -143,8 +143,8 @@ def rules_for(settings: Settings) -> tuple[Rule, ...]:
 def translations(language: str) -> Mapping[str, Mapping[str, Any]]:
     """The words of a language.
 
-    ``rules`` by name, ``words``, ``sentences`` and ``errors`` by their English, ``evidence`` by the values' names,
-    ``advisories`` by id.
+    ``rules`` by name, ``words``, ``sentences``, ``launch`` and ``errors`` by their English, ``evidence`` by the
+    values' names, ``advisories`` by id.
     """
     found: dict[str, dict[str, Any]] = read_document(packs_folder() / "languages" / f"{language}.yaml", RuleError).value
     return {part: {key: _folded(text) for key, text in texts.items()} for part, texts in found.items()}
@@ -152,9 +152,9 @@ def translations(language: str) -> Mapping[str, Mapping[str, Any]]:
 
 @cache
 def sentences(language: str, part: str = "sentences") -> Sentences:
-    """What detectors say, and likely causes, in a language; or its ``errors``."""
+    """What detectors say, and likely causes, in a language; or its ``errors``, or what is said of a ``launch``."""
     found = translations(language)
-    entries = {**found[part], **(dict(_of_advisories(language)) if part == "sentences" else {})}
+    entries = {**found[part], **(dict(_of_advisories(language)) if part != "errors" else {})}
     return sentences_of(entries, {joint: found["words"][joint] for joint in JOINTS})
 
 
@@ -168,11 +168,15 @@ def advisory_in(language: str, advisory: Advisory) -> Advisory:
 
 
 def _of_advisories(language: str) -> Iterator[tuple[str, str]]:
-    """What ``known-bug`` says of one."""
+    """What ``known-bug`` and preflight say of one."""
     for advisory in advisories():
         said = advisory_in(language, advisory)
         yield advisory.fix.strip(), said.fix
-        yield f"{{name}} {{text}}: {advisory.title} ({{text2}})", f"{{name}} {{text}}：{said.title}（{{text2}}）"
+        for colon in (":", ""):  # preflight says it without one
+            yield (
+                f"{{name}} {{text}}{colon} {advisory.title} ({{text2}})",
+                f"{{name}} {{text}}：{said.title}（{{text2}}）",
+            )
 
 
 def _folded(text: Any) -> Any:

@@ -335,6 +335,24 @@ def test_the_headline_says_whose_rules_hold(framework: str, origin: str, shown: 
     assert text.splitlines()[0].endswith(f"  {shown}")
 
 
+def test_it_is_chinese_where_the_settings_say_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the framework says, names and numbers stay."""
+    monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
+    assert run_cli(["preflight", *swift(BAD, *KNOWN)]) == 1
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "会失败  swift rlhf  ms-swift 4.6.0 · 1 个进程 · 8,000 条数据"
+    factors = "per_device_train_batch_size x processes x gradient_accumulation_steps"
+    assert [line.strip() for line in lines[:4]] == [
+        "严重      batch-not-divisible  命令行",
+        "3 x 1 x 1 = 3 条生成凑不成整组（每组 8 条），解析参数时会报错",
+        "框架原文：generation_batch_size (3) must be evenly divisible by num_generations (8). Valid values: [3].",
+        f"→ 让 {factors} 是 num_generations 的整数倍",
+    ]
+    assert any("每批生成 8 条 = 1 x 8；不变的有：组大小" in line for line in lines)
+
+
 def test_colours_add_nothing_but_colours() -> None:
     coloured = as_text(LAUNCH, ASSESSMENT, color=True, width=110)
     assert "\x1b[1;31mWILL FAIL" in coloured

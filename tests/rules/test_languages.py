@@ -8,7 +8,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -233,11 +233,23 @@ def said_by_detectors() -> Iterator[str]:
     """What detectors and likely causes may say, whole or in part; each value is a 7."""
     for cause in {cause.text for detector in catalogue().values() for cause in detector.likely_causes}:
         yield re.sub(r"\{\w+\}", "7", cause)
-    for tree in [*detectors(), ast.parse((PACKAGE / "engine" / "trend.py").read_text(encoding="utf-8"))]:
-        for text in _written(tree):
-            said = text.strip(" ,;:")
-            if " " in said and re.search("[a-z]{2}", said) and not NEVER_SAID.fullmatch(said):
-                yield said
+    for said in _prose([*detectors(), *modules("engine/trend.py")]):
+        if not NEVER_SAID.fullmatch(said):
+            yield said
+
+
+def modules(*patterns: str) -> Iterator[ast.Module]:
+    """The code of the package's files that fit one of the patterns."""
+    for pattern in patterns:
+        yield from (ast.parse(file.read_text(encoding="utf-8")) for file in PACKAGE.glob(pattern))
+
+
+def _prose(trees: Iterable[ast.Module]) -> Iterator[str]:
+    """Their texts of several words, each value of which is a 7."""
+    for text in (text for tree in trees for text in _written(tree)):
+        said = text.strip(" ,;:")
+        if " " in said and re.search("[a-z]{2}", said):
+            yield said
 
 
 def _written(node: ast.AST) -> Iterator[str]:
@@ -262,32 +274,63 @@ def _plain(text: str) -> str:
     return re.sub(r"\{\w+\}", "7", text)
 
 
-def test_every_sentence_of_a_detector_is_known() -> None:
-    """As a whole, without what it may end in, or as a part of an entry."""
-    known, entries = sentences("zh"), [_plain(text) for text in translations("zh")["sentences"]]
-    missing = [
+def unknown(texts: Iterable[str], part: str) -> list[str]:
+    """Those that the catalogue lacks as a whole, without what they may end in, and as a part of an entry."""
+    known, entries = sentences("zh", part), [_plain(text) for text in translations("zh")[part]]
+    return [
         said
-        for said in said_by_detectors()
+        for said in texts
         if not any(said in entry for entry in entries)
         and all(known.said(each) is None for each in (said, re.sub(r"(?<=[^ (])7", "", said)))
     ]
-    assert missing == []
+
+
+def test_every_sentence_of_a_detector_is_known() -> None:
+    assert unknown(said_by_detectors(), "sentences") == []
+
+
+OF_PREFLIGHT = (
+    "preflight/checks/*.py",
+    "preflight/assess.py",
+    "preflight/predict.py",
+    "preflight/suggest.py",
+    "preflight/text_report.py",
+)
+NEVER_SAID_OF_LAUNCHES = re.compile(
+    r"bold \w+|7 on 7|train_batch_size.*|- ds.*|Please correct .*|We will change .*"  # styles, names, quotations
+    r"|the version is not known.*|ZeRO-7 .*|7 on the version of 7: 7"  # entries hold what their values may be
+)
+
+
+def test_every_sentence_of_preflight_is_known() -> None:
+    said = _prose(modules(*OF_PREFLIGHT))
+    assert unknown([text for text in said if not NEVER_SAID_OF_LAUNCHES.fullmatch(text)], "launch") == []
 
 
 def test_no_sentence_is_left_over() -> None:
     """Each is made of what the code says."""
     texts = {*said_by_detectors(), *(text for tree in detectors() for text in _written(tree)), *TrendSign, *TIMES}
     texts |= {NEVER_JUDGED, "not enough rows yet", "needs 7, or 7", "not every metric of `7` is logged"}
+    assert left_over(texts, "sentences") == {}
+
+
+def test_no_sentence_of_preflight_is_left_over() -> None:
+    trees = modules(*OF_PREFLIGHT, "preflight/inputs/load_launch.py", "frameworks/launch*.py", "frameworks/*/launch.py")
+    assert left_over({text for tree in trees for text in _written(tree)}, "launch") == {}
+
+
+def left_over(texts: Iterable[str], part: str) -> dict[str, str]:
+    """Entries of the catalogue that are not made of these texts, and what is left of each."""
     pieces = {piece.strip(" ,;:`()") for text in texts for piece in _plain(text).split("7")}
     longest = sorted((piece for piece in pieces if len(piece) > 1), key=len, reverse=True)
     left = {}
-    for entry in translations("zh")["sentences"]:
+    for entry in translations("zh")[part]:
         rest = _plain(entry)
         for piece in longest:
             rest = rest.replace(piece, "7")
         if re.search("[A-Za-z]{3}", rest):
             left[entry] = rest
-    assert left == {}
+    return left
 
 
 @pytest.mark.parametrize(
@@ -387,7 +430,7 @@ def test_reasons_of_blind_rules_in_recorded_runs_have_chinese_sentences() -> Non
 
 def test_words_have_the_same_places() -> None:
     words = translations("zh")
-    for text, shown in [each for part in ("words", "sentences", "errors") for each in words[part].items()]:
+    for text, shown in [each for part in ("words", "sentences", "launch", "errors") for each in words[part].items()]:
         places = [sorted(re.findall(r"\{(\w+)\}", each)) for each in (text, shown)]
         assert places[0] == places[1], text
 
