@@ -152,7 +152,7 @@ def translations(language: str) -> Mapping[str, Mapping[str, Any]]:
 
 @cache
 def sentences(language: str, part: str = "sentences") -> Sentences:
-    """What detectors say, and likely causes, in a language; or its ``errors``, or what is said of a ``launch``."""
+    """What detectors say, and likely causes, in a language; or its ``errors``, or what preflight says (``launch``)."""
     found = translations(language)
     entries = {**found[part], **(dict(_of_advisories(language)) if part != "errors" else {})}
     return sentences_of(entries, {joint: found["words"][joint] for joint in JOINTS})
