@@ -1,4 +1,4 @@
-"""Copies a run's logs from a server (``s3://``, ``hdfs://``, ``https://``, ``mlflow://``), so that they can be read."""
+"""Copies a run's logs from a server (``s3://``, ``hdfs://``, ``https://``), so that they can be read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
-from grpo_watch.archive.mlflow_server import ADDRESS, MlflowServer
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.extras import install
+from grpo_watch.sources.trackers.mlflow_server import is_server
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".gguf", ".npz", ".onnx", ".h5")
 """Files that are not copied: gigabytes each. Rules about weights are then blind."""
@@ -46,8 +46,8 @@ class RemoteFolder(Struct, frozen=True):
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names a file server; ``wandb://`` is read by wandb's own client."""
-    return SERVER in path and not path.startswith(("wandb://", "file://"))
+    """Whether a path names a file server; those of trackers are read by their own clients."""
+    return SERVER in path and not is_server(path) and not path.startswith(("wandb://", "file://"))
 
 
 def remote_folders(address: str) -> list[RemoteFolder]:
@@ -117,8 +117,6 @@ def _system(address: str) -> tuple[Any, str]:
             else "; download the run's files"
         )
         raise UsageError(f"{address}: a web page can't be read{run}")
-    if server := ADDRESS.fullmatch(address):
-        return MlflowServer(server["host"], server["scheme"] or "http"), server["path"].strip("/")
     try:
         core = import_module("fsspec.core")
     except ImportError:

@@ -25,7 +25,7 @@ from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_fol
 from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.terminal import print_json, printed, progress_bar
-from grpo_watch.cli.wandb_setup import discovering, local_paths, newest_below
+from grpo_watch.cli.tracker_servers import discovering, local_paths, newest_below
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.records import EndState, Scalar, Severity, Tick

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from grpo_watch.cli.live_text import show
 from grpo_watch.cli.settings_in_force import SettingsInForce
-from grpo_watch.cli.wandb_setup import watched_paths
+from grpo_watch.cli.tracker_servers import watched_paths
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.config.sinks import PushgatewaySink, Sink

@@ -25,7 +25,7 @@ from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push import PushSetup
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.stdin_run import FollowedPaths, followed
-from grpo_watch.cli.wandb_setup import Poller, local_paths, missing, newest_below, watched_paths
+from grpo_watch.cli.tracker_servers import Poller, missing, newest_below, watched_paths
 from grpo_watch.config.fields import bytes_per_second
 from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
@@ -167,7 +167,7 @@ def running(
         basis.state_writer,
         current.rules(),
         worker.submit,
-        options=lambda found: options_for(found, current.settings, given.ended, given.overrides),
+        options=lambda found: options_for(poller.addressed(found), current.settings, given.ended, given.overrides),
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done),
@@ -176,12 +176,12 @@ def running(
         receivers=pushed.prepared,
     )
     daemons.append(daemon)
-    poller = Poller(places, settings, bell.ring, basis.state_writer.read_files())
+    poller = Poller(places, settings, bell.ring, basis.state_writer.read_files(), folder)
     service = Service(
         daemon,
         worker,
         bell,
-        paths=[Path(place) for place in local_paths(places)],
+        paths=poller.paths,
         discoverer=poller.discoverer,
         clocks=(time.monotonic, time.thread_time),
         delivery_workers=pushed.delivery_workers(daemon, bell.ring),

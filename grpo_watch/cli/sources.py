@@ -17,8 +17,9 @@ from rich.text import Text
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import find_runs
+from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.terminal import print_json, printed
-from grpo_watch.cli.wandb_setup import discovering, local_paths
+from grpo_watch.cli.tracker_servers import discovering, local_paths
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.judgement import guessed_lines
@@ -89,8 +90,8 @@ def sources_command(given: Namespace) -> int:
     """
     chosen, overrides = load_settings(config=given.config).settings, parse_assignments(given.settings)
     rules = rules_for(chosen)
-    with discovering(given.paths, chosen) as discoverer:
-        found, _ = find_runs(given.paths, chosen, discoverer)
+    with taken_in(given.paths) as places, discovering(places, chosen) as discoverer:
+        found, _ = find_runs(places, chosen, discoverer)
         examined = [examine(run, chosen, overrides, rules) for run in found]
     if given.format == "json":
         print_json(document(examined, discoverer.problems))

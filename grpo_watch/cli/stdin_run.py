@@ -1,4 +1,4 @@
-"""Takes standard input (``-`` on the command line) for a run: kept in a temporary file while the command runs."""
+"""Takes standard input (``-`` on the command line) or an MLflow server's runs in: into a temporary file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import UsageError
 from grpo_watch.sources.files.stdin import ROTATE_BYTES, Spool
+from grpo_watch.sources.trackers.mlflow_server import MlflowServer, is_server
 
 STDIN = "-"
 
@@ -33,19 +34,30 @@ class FollowedPaths:
 
 @contextmanager
 def taken_in(paths: Sequence[str]) -> Iterator[list[str]]:
-    """The paths with ``-`` replaced by a file that holds all of standard input, which is read to its end first.
+    """The paths with ``-`` and places on MLflow servers replaced by files that hold all that is there now.
 
     Raises:
-        UsageError: nothing came.
+        UsageError: nothing is there, or MLflow's client is not installed.
+        SourceError: the server can't be asked.
     """
-    if STDIN not in paths:
+    if not any(path == STDIN or is_server(path) for path in paths):
         yield list(paths)
         return
     with TemporaryDirectory(prefix="grpo-watch-") as folder:
-        made = Spool(_stream(), Path(folder)).copy()
+        yield [str(_taken(path, Path(folder)) if path == STDIN or is_server(path) else path) for path in paths]
+
+
+def _taken(path: str, folder: Path) -> Path:
+    """The file that holds what came."""
+    if path == STDIN:
+        made = Spool(_stream(), folder).copy()
         if made is None:
             raise UsageError("-: standard input is empty")
-        yield [str(made) if path == STDIN else path for path in paths]
+        return made
+    server = MlflowServer(path, folder)
+    if not server.copy():
+        raise UsageError(f"{path}: no such file or folder")
+    return server.path
 
 
 @contextmanager

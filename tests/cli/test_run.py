@@ -214,7 +214,7 @@ def test_a_taken_port(frozen: Path, tmp_path: Path, capfd: pytest.CaptureFixture
     ("arguments", "message"),
     [
         ([], "no PATH was given"),
-        (["s3://x/y"], "unsupported; use a folder, glob, file or wandb:"),
+        (["s3://x/y"], "unsupported; use a folder, glob, file, wandb:"),
         (["x", "--listen", "nonsense"], "HOST:PORT"),
         (["x", "--listen", ":0", "--rules", "missing.yaml"], "missing.yaml"),
         (["x", "--listen", ":0", "--state-dir", "/dev/null/state"], "state can't be kept there"),

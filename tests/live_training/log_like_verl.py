@@ -70,13 +70,13 @@ def main(folder: Path, kind: str) -> None:
     os.environ |= {
         "SWANLAB_MODE": "offline",
         "SWANLAB_LOG_DIR": str(folder / "swanlab" / "swanlog"),
-        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow/mlflow.db",
+        "MLFLOW_TRACKING_URI": os.environ.get("MLFLOW_SERVER") or f"sqlite:///{folder}/mlflow/mlflow.db",
         "TENSORBOARD_DIR": str(folder / "tensorboard" / "events"),
         "VERL_FILE_LOGGER_PATH": str(folder / "file" / "run.jsonl"),
     }
     for tracker in TRACKERS:
         (folder / tracker).mkdir(parents=True)
-    logger = tracking().Tracking("grpo", "one", list(TRACKERS), CONFIG)
+    logger = tracking().Tracking(kind, "one", list(TRACKERS), CONFIG)
     chance = random.Random(7)
     for step in range(1, STEPS + 1):
         logger.log(row(step, chance, frozen=kind == "frozen"), step)

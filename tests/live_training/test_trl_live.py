@@ -41,8 +41,8 @@ def training(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def watching(folder: Path, state: Path) -> Iterator[str]:
-    """The daemon over ``folder``; gives the address of its metrics, and expects a clean end on SIGTERM."""
+def watching(folder: Path | str, state: Path) -> Iterator[str]:
+    """The daemon over ``folder`` (or an address); gives the address of its page, expects a clean end on SIGTERM."""
     output = state.with_suffix(".log")
     command = [str(PROGRAM), "run", str(folder), "--listen", "127.0.0.1:0", "--state-dir", str(state)]
     with output.open("wb") as log:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunCon
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
 from grpo_watch.sources.files.reading import BUDGET
-from grpo_watch.sources.trackers import trackio
+from grpo_watch.sources.trackers import database, trackio
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from tests.support.channel import Opens, restarted, rows, whole
 
@@ -261,7 +262,8 @@ def test_traces_of_rollouts_are_groups(path: Path) -> None:
 
 def test_many_traces_are_read_step_by_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step is never cut where a query ends; live, the rest comes at the next poll."""
-    monkeypatch.setattr(trackio, "BATCH", 7)
+    for module in (trackio, database):
+        monkeypatch.setattr(module, "BATCH", 7)
     job = Writer(path)
     for step in range(1, 6):
         job.trace(step, (1, "a", 0.0), (1, f"b{step}", 1.0), (2, "c", 0.0), (2, "d", 0.0))
@@ -283,6 +285,23 @@ def test_a_trace_that_is_too_long_hides_no_other(path: Path, monkeypatch: pytest
     found = groups([*source.poll(1.0), *source.poll(2.0)])
     assert [(step, members[0][0]) for step, members in found] == [(1, 3), (2, 2), (3, 2), (4, 3)]
     assert source.stats.skipped == {Skip.TOO_LONG: 2}
+    job.database.close()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="any length is loaded")
+def test_what_is_too_long_to_be_loaded_is_passed_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One trace and one row beyond twice the longest text, at which SQLite ends the whole query."""
+    monkeypatch.setattr(database, "LONGEST_TEXT", 10_000)
+    job = Writer(path)
+    for step, length in ((1, 1), (2, 30_000), (3, 1)):
+        job.trace(step, (1, "a", 0.0), (1, "b", 1.0), (1, "x" * length, 1.0))
+        job.log(train__global_step=step, train__reward=0.4, text="x" * length)
+    source = opens(path)(None)
+    found = [*source.poll(1.0), *source.poll(2.0), *source.finish()]
+    assert [(step, members[0][0]) for step, members in groups(found)] == [(1, 3), (2, 2), (3, 3)]
+    assert [row.step for row in rows(found)] == [1, 3]
+    assert source.stats.skipped == {Skip.TOO_LONG: 2}
+    assert source.stats.problem == ""
     job.database.close()
 
 

@@ -7,6 +7,8 @@ import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -41,6 +43,10 @@ class NoTableError(SourceError):
     """A database lacks a table, or has none with stored values."""
 
 
+class TooLongError(SourceError):
+    """A value is too long to be loaded."""
+
+
 def query(
     path: Path, roots: Sequence[Path], tables: frozenset[str], sql: str, *values: object, lock: bool = True
 ) -> list[Row]:
@@ -51,6 +57,7 @@ def query(
 
     Raises:
         NoTableError: it lacks one of the tables.
+        TooLongError: a value that the query looks at has more than twice ``LONGEST_TEXT`` bytes.
         SourceError: the file lies outside the roots, is none of a tracker's, or can't be read.
         OSError: it is not there.
     """
@@ -73,6 +80,8 @@ def query(
             if lacking:
                 raise NoTableError(f"{path}: no plain table {min(lacking)}")
             return _bounded(database.execute(sql, values))
+    except sqlite3.DataError as error:
+        raise TooLongError(f"{path}: {error}") from error
     except sqlite3.Error as error:
         raise SourceError(f"{path}: can't be read as a tracker's database: {error}") from error
 
@@ -102,6 +111,8 @@ class DatabaseSource(TrackerFile):
     """Tables that its databases have; nothing else is read."""
     ROWS: str
     """Gives a row's rising number and what ``take`` reads, for a run, a first number and a limit."""
+    NUMBERS = ""
+    """The same without what may be too long to be loaded; empty where nothing is."""
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:
@@ -153,7 +164,7 @@ class DatabaseSource(TrackerFile):
             SourceError: the database can't be read, or its rows have no rising numbers.
         """
         size = 0
-        while batch := self._query(self.ROWS, self._run, self._feed.read_to, BATCH):
+        while batch := self._batch(self.OWN_TABLES, self.ROWS, self.NUMBERS, self._feed.read_to):
             for number, *record in batch:
                 if type(number) is not int or not self._feed.read_to <= number < LAST:
                     raise SourceError(f"{self._path}: rows without rising numbers; not read further")
@@ -179,6 +190,23 @@ class DatabaseSource(TrackerFile):
         if config is not None and shown != self._config:
             self._config = shown
             yield config
+
+    def _batch(self, tables: frozenset[str], sql: str, numbers: str, start: int) -> list[Row]:
+        """The run's next rows of a query; of one that is too long to be loaded what ``numbers`` gives."""
+        ask = partial(query, self._path, self._roots, tables)
+
+        def alone(row: Row) -> list[Row]:
+            try:
+                return ask(sql, self._run, row[0], 1)
+            except TooLongError:
+                return [row]
+
+        try:
+            return ask(sql, self._run, start, BATCH)
+        except TooLongError:
+            if not numbers:
+                raise
+            return _bounded(chain.from_iterable(map(alone, ask(numbers, self._run, start, BATCH))))
 
     def _query(self, sql: str, *values: object) -> list[Row]:
         return query(self._path, self._roots, self.OWN_TABLES, sql, *values)

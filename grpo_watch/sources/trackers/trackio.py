@@ -44,12 +44,16 @@ CONFIG = (
     f"SELECT CASE WHEN length(config) <= {LONGEST_TEXT} THEN config END"  # noqa: S608  a constant
     " FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
 )
+OF_ROLLOUTS = (
+    " FROM traces WHERE run_name = ? AND rowid >= ? AND typeof(step) = 'integer' AND key = 'rollouts'"
+    " ORDER BY rowid LIMIT ?"
+)
 TRACES = (
-    f"SELECT rowid, step, CASE WHEN length(messages) <= {LONGEST_TEXT} THEN messages END,"  # noqa: S608  a constant
-    f" CASE WHEN length(metadata) <= {LONGEST_TEXT} THEN metadata END FROM traces WHERE run_name = ? AND rowid >= ?"
-    " AND typeof(step) = 'integer' AND key = 'rollouts' ORDER BY rowid LIMIT ?"
+    f"SELECT rowid, step, CASE WHEN length(messages) <= {LONGEST_TEXT} THEN messages END,"
+    f" CASE WHEN length(metadata) <= {LONGEST_TEXT} THEN metadata END{OF_ROLLOUTS}"
 )
 """What TRL's asynchronous trainer logs of its rollouts: up to 16 of a step (1.16)."""
+STEPS = f"SELECT rowid, step, NULL, NULL{OF_ROLLOUTS}"
 OF_TRACES, OF_ALERTS = frozenset({"traces"}), frozenset({"alerts", "metrics"})
 ALERTS = (
     "SELECT rowid, CAST(substr(level, 1, 20) AS TEXT), CAST(substr(title, 1, 200) AS TEXT),"  # noqa: S608  a constant
@@ -80,6 +84,7 @@ class TrackioSource(DatabaseSource):
         f" CASE WHEN length(metrics) <= {LONGEST_TEXT} THEN metrics END"
         " FROM metrics WHERE run_name = ? AND id >= ? ORDER BY id LIMIT ?"
     )
+    NUMBERS = "SELECT id, NULL, NULL, NULL FROM metrics WHERE run_name = ? AND id >= ? ORDER BY id LIMIT ?"
 
     @classmethod
     def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:
@@ -103,7 +108,7 @@ class TrackioSource(DatabaseSource):
         more = self._read_tables and not self.stats.problem
         while more:
             try:
-                traces = query(self._path, self._roots, OF_TRACES, TRACES, self._run, self._traced, BATCH)
+                traces = self._batch(OF_TRACES, TRACES, STEPS, self._traced)
             except (NoTableError, FileNotFoundError):
                 return  # older databases have no such table
             except (SourceError, OSError) as error:

@@ -1,7 +1,8 @@
-"""Opens what reads runs from wandb servers when a command names ``wandb://…`` addresses, and closes it afterwards."""
+"""Opens what reads runs from servers of wandb and MLflow when a command names their addresses, and closes it."""
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
 import threading
@@ -11,19 +12,64 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from grpo_watch.config.schema import Settings
-from grpo_watch.errors import UsageError
+from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.safe_text import visible
-from grpo_watch.sources.discovery.discover import Discoverer
+from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
+from grpo_watch.sources.trackers.mlflow_server import MlflowServer, is_server
 from grpo_watch.sources.trackers.wandb_api.remote import RemotePlace, is_remote, parse_place
 
 if TYPE_CHECKING:
     from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
+    from grpo_watch.sources.trackers.wandb_api.hub import Hub
+
+EVERY, PART = 10.0, 4.0
+"""Seconds between two looks at MLflow servers, and at least so many times as long as the last one took: each asks for
+all numbers of a run that goes on."""
+
+log = logging.getLogger("grpo_watch.mlflow")
 
 
 def local_paths(paths: Sequence[str]) -> list[str]:
     """The paths that a user named, without addresses on a server."""
-    return [path for path in paths if not is_remote(path)]
+    return [path for path in paths if not is_remote(path) and not is_server(path)]
+
+
+class MlflowCopies:
+    """Copies of places on MLflow servers in a folder, with a thread that adds to them what comes."""
+
+    def __init__(self, addresses: Sequence[str], folder: Path) -> None:
+        self.of = {MlflowServer(address, folder): address for address in addresses}
+        self.thread = threading.Thread(target=self._run, name="mlflow", daemon=True)
+        self.start = self.thread.start
+        self._stopping = threading.Event()
+
+    def close(self) -> None:
+        """Stop asking; a question that is open ends by itself."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        problems = dict.fromkeys(self.of, "")
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            for server in self.of:
+                problems[server] = self.copied(server, problems[server])
+            self._stopping.wait(max(EVERY, PART * (time.monotonic() - began)))
+
+    def copied(self, server: MlflowServer, before: str) -> str:
+        """Why a server could not be asked, logged once; empty where it could."""
+        problem = ""
+        try:
+            server.copy()
+        except SourceError as error:
+            problem = str(error)
+        if problem and not before:
+            log.error("an MLflow server can't be read", extra={"fields": {"error": problem}})
+        elif before and not problem:
+            log.warning("the MLflow server answers again", extra={"fields": {"place": self.of[server]}})
+        return problem
 
 
 class Poller:
@@ -37,9 +83,10 @@ class Poller:
         wake: called when there is something new to read; None: remote runs are read to the end of what there is now,
             and finding and reading them waits for the server.
         read: absolute paths of files that were read before.
+        folder: where copies of what MLflow servers hold are kept.
 
     Raises:
-        UsageError: an address is written in another way than ``wandb://entity/project[/run]``.
+        UsageError: an address is written in another way than ``wandb://entity/project[/run]``; MLflow is not installed.
     """
 
     def __init__(
@@ -48,16 +95,37 @@ class Poller:
         settings: Settings,
         wake: Callable[[], None] | None = None,
         read: Collection[str] = (),
+        folder: Path | None = None,
     ) -> None:
         local, places = Discoverer(settings.allow_roots, read), [parse_place(path) for path in paths if is_remote(path)]
         self.discoverer: Discoverer | RemoteDiscoverer = local
-        self.threads: list[threading.Thread] = []
-        self.start: Callable[[], None] = lambda: None
-        """Begins to ask."""
-        self.close: Callable[[], None] = lambda: None
-        """Stops asking."""
+        self.paths = [Path(path) for path in local_paths(paths)]
+        """What lies on this machine, and the copies of what lies on MLflow servers."""
+        self._asking: list[Hub | MlflowCopies] = []
+        self._addresses: dict[Path, str] = {}
         if places:
             self._remote(local, places, settings, wake)
+        if folder is not None and (servers := [path for path in paths if is_server(path)]):
+            copies = MlflowCopies(servers, folder)
+            self._asking.append(copies)
+            self._addresses = {server.path: address for server, address in copies.of.items()}
+            self.paths.extend(self._addresses)
+        self.threads = [part.thread for part in self._asking]
+
+    def start(self) -> None:
+        """Begin to ask the servers."""
+        for part in self._asking:
+            part.start()
+
+    def close(self) -> None:
+        """Stop asking."""
+        for part in self._asking:
+            part.close()
+
+    def addressed(self, found: FoundRun) -> FoundRun:
+        """The run with the address that it was copied from, by which the settings file names it."""
+        address = next(filter(None, map(self._addresses.get, found.files)), "")
+        return replace(found, remote=address) if address else found
 
     def _remote(
         self, local: Discoverer, places: Sequence[RemotePlace], settings: Settings, wake: Callable[[], None] | None
@@ -75,11 +143,10 @@ class Poller:
             per_minute=server.requests_per_minute,
             wake=wake or (lambda: None),
         )
-        self.start, self.close = hub.start, hub.close
+        self._asking.append(hub)
         if wake is None:
             self.discoverer = RemoteDiscoverer(local, places, hub, pause=threading.Event().wait)
         else:
-            self.threads.append(hub.thread)
             self.discoverer = RemoteDiscoverer(local, places, hub, clock=time.time)
 
 
@@ -107,9 +174,18 @@ def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
     if not named:
         raise UsageError("nothing to watch: pass the run's output folder, or list it under runs: in grpo-watch.yaml")
     for path in named:
-        if path == "-" or ("://" in path and not is_remote(path)):
-            raise UsageError(f"{path}: unsupported; use a folder, glob, file or wandb://ENTITY/PROJECT[/RUN]")
-    return [str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute()) for path in named]
+        if path == "-" or ("://" in path and not is_remote(path) and not is_server(path)):
+            raise UsageError(
+                f"{path}: unsupported; use a folder, glob, file, wandb://ENTITY/PROJECT[/RUN]"
+                " or mlflow://HOST:PORT/EXPERIMENT"
+            )
+    return [_watched(path) for path in named]
+
+
+def _watched(path: str) -> str:
+    if is_server(path):
+        return path
+    return str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute())
 
 
 def newest_below(folder: Path, allow_roots: Sequence[Path]) -> str:
@@ -136,7 +212,7 @@ def newest_below(folder: Path, allow_roots: Sequence[Path]) -> str:
 def missing(places: Sequence[str]) -> Iterator[str]:
     """What is waited for: paths that are not there yet, and folders that hold nothing."""
     for place in places:
-        if is_remote(place) or any(char in place for char in "*?["):
+        if not local_paths([place]) or any(char in place for char in "*?["):
             continue
         if not Path(place).exists():
             yield f"waiting for {place}"

@@ -1,0 +1,137 @@
+"""Copies the runs of an MLflow tracking server into a database like MLflow's own, which is read as any other."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_watch import lazy_re as re
+from grpo_watch.errors import SourceError, UsageError
+from grpo_watch.extras import install
+from grpo_watch.sources.trackers.mlflow import ENDS, MOST_RUNS
+
+if TYPE_CHECKING:
+    import sqlite3
+
+ADDRESS = re.compile(r"mlflow(?:\+(https?))?://([^/]*)(.*)")
+"""``mlflow://HOST:PORT/EXPERIMENT/RUN``: without a host what ``MLFLOW_TRACKING_URI`` says, without a run all of it."""
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""Where the user sets no others; MLflow's own 7 repetitions of 120 s each are minutes of silence."""
+TABLES = """
+CREATE TABLE IF NOT EXISTS experiments (experiment_id TEXT PRIMARY KEY, name TEXT);
+CREATE TABLE IF NOT EXISTS runs (run_uuid TEXT PRIMARY KEY, experiment_id TEXT, name TEXT, start_time INTEGER,
+  status TEXT, lifecycle_stage TEXT);
+CREATE TABLE IF NOT EXISTS params (run_uuid TEXT, key TEXT, value TEXT, PRIMARY KEY (run_uuid, key));
+CREATE TABLE IF NOT EXISTS latest_metrics (run_uuid TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS metrics (run_uuid TEXT, key TEXT, timestamp INTEGER, step INTEGER, value REAL,
+  is_nan INTEGER, PRIMARY KEY (run_uuid, key, timestamp, step, value, is_nan));
+"""
+"""Of MLflow's tables what ``MlflowSource`` reads. A number that comes again is not stored again."""
+
+
+def is_server(path: str) -> bool:
+    """Whether a path that a user names is a place on an MLflow server."""
+    return ADDRESS.fullmatch(path) is not None
+
+
+class MlflowServer:
+    """An experiment's newest runs with metrics, or those of all experiments, or one run, asked with MLflow's client.
+
+    ``path`` is their copy in the folder. It is the same for the same address: a later copy adds to it.
+
+    Raises:
+        UsageError: MLflow is not installed.
+    """
+
+    def __init__(self, address: str, folder: Path) -> None:
+        try:
+            mlflow = import_module("mlflow")
+        except ImportError:
+            raise UsageError(f"{address}: needs MLflow's client: {install('mlflow')}") from None
+        for name, value in PATIENCE.items():
+            os.environ.setdefault(name, value)
+        (scheme, host, place), *_ = ADDRESS.findall(address)
+        self._address, self._place = address, place.strip("/")
+        self._client = mlflow.MlflowClient(f"{scheme or 'http'}://{host}" if host else None)
+        self._copied: dict[str, tuple[str, int]] = {}
+        self.path = folder / f"mlflow-{hashlib.blake2s(address.encode(), digest_size=6).hexdigest()}.db"
+
+    def copy(self) -> bool:
+        """Copy what came since the last time; whether a run is there.
+
+        Raises:
+            SourceError: the server can't be asked, or the copy can't be written.
+        """
+        import sqlite3  # noqa: PLC0415  only for who names a server
+
+        there = False
+        try:
+            with closing(sqlite3.connect(self.path)) as database:
+                database.executescript(TABLES)
+                for experiment, run in self._runs():
+                    self._copy(database, experiment, run)
+                    there = True
+        except Exception as error:  # noqa: BLE001  its client has errors of many kinds
+            raise SourceError(f"{self._address}: {type(error).__name__}: {error}") from None
+        return there
+
+    def _runs(self) -> Iterator[tuple[Any, Any]]:
+        """The runs that are meant, with their experiments."""
+        for experiment in self._experiments():
+            name = experiment.name.strip("/")  # Databricks' begin with one
+            wanted = self._place.removeprefix(name).strip("/")
+            if self._place and self._place != name and not self._place.startswith(f"{name}/"):
+                continue
+            for run in self._client.search_runs([experiment.experiment_id], max_results=MOST_RUNS):
+                if run.data.metrics and wanted in {"", run.info.run_id, run.info.run_name}:
+                    yield experiment, run
+
+    def _experiments(self) -> Iterator[Any]:
+        page = self._client.search_experiments()
+        yield from page
+        while page.token:
+            page = self._client.search_experiments(page_token=page.token)
+            yield from page
+
+    def _copy(self, database: sqlite3.Connection, experiment: Any, run: Any) -> None:
+        """Add what came of a run since the last time, in one transaction.
+
+        Its metrics are asked one after the other while it goes on. The first is the one that was logged last; of the
+        others only what is no newer is taken, so that no step is cut where it was asked.
+        """
+        info, key = run.info, max(run.data.to_proto().metrics, key=lambda metric: metric.timestamp).key
+        first = self._client.get_metric_history(info.run_id, key)
+        copied = (info.status, len(first))
+        if self._copied.get(info.run_id) == copied:
+            return
+        newest = math.inf if info.status in ENDS else max(point.timestamp for point in first)
+        points = [*first]
+        for other in run.data.metrics.keys() - {key}:
+            points.extend(self._client.get_metric_history(info.run_id, other))
+        points.sort(key=lambda point: (point.timestamp, point.step, point.key))
+        stored = [
+            (info.run_id, point.key, point.timestamp, point.step, *_stored(point.value))
+            for point in points
+            if point.timestamp <= newest
+        ]
+        with database:
+            put = "INSERT OR REPLACE INTO"
+            database.execute(f"{put} experiments VALUES (?, ?)", (experiment.experiment_id, experiment.name))
+            row = (info.run_id, experiment.experiment_id, info.run_name, info.start_time, info.status, "active")
+            database.execute(f"{put} runs VALUES (?, ?, ?, ?, ?, ?)", row)
+            database.execute(f"{put} latest_metrics VALUES (?)", (info.run_id,))
+            params = [(info.run_id, *param) for param in run.data.params.items()]
+            database.executemany(f"{put} params VALUES (?, ?, ?)", params)
+            database.executemany("INSERT OR IGNORE INTO metrics VALUES (?, ?, ?, ?, ?, ?)", stored)
+        self._copied[info.run_id] = copied
+
+
+def _stored(value: float) -> tuple[float, int]:
+    """A value as MLflow's database has it: NaN in a column of its own."""
+    return (0.0, 1) if math.isnan(value) else (value, 0)
