@@ -158,7 +158,7 @@ def evidence_of(kind: CheckpointKind) -> str:
 class CheckpointDigest:
     """Checksums of one complete checkpoint; ``problems`` names files that can't be used (truncated, empty, refused).
 
-    ``rank`` took them, only where ranks must agree (replicas, not shards); ``replicas``: groups of tensors that must.
+    ``replicas``: groups of tensors that must agree, as several ranks hold each.
     ``optimizer``: checksums of its ``moments`` and ``masters``. ``base``: the base model's folder, if all is still it.
     ``unrelated``: of how many matrices the values have nothing in common with the checkpoint before, and of how many.
     ``synced``: the rollout engine had just been given the weights of this step; ``engine`` says which of several.
@@ -174,7 +174,6 @@ class CheckpointDigest:
     seen: float | None = None
     problems: tuple[str, ...] = ()
     adapter: Mapping[str, Scalar] = field(default_factory=dict)
-    rank: int | None = None
     replicas: tuple[tuple[str, ...], ...] = ()
     optimizer: Mapping[str, Scalar] = field(default_factory=dict)
     movement: Movement | None = None

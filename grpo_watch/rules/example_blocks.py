@@ -99,7 +99,7 @@ class ExampleEvent(_Model, frozen=True):
     nonfinite: list[str] = []
     no_elements: list[str] = []
     problems: list[str] = []
-    rank: int | None = None
+    replicas: list[list[str]] = []
     synced: bool = False
     event: EventKind | None = None
     text: str = ""
@@ -373,6 +373,6 @@ def _checkpoint(event: ExampleEvent, checksums: dict[str, str], step: int) -> Ch
         seen=event.seen,
         problems=tuple(event.problems),
         adapter=event.adapter or {},
-        rank=event.rank,
+        replicas=tuple(map(tuple, event.replicas)),
         synced=event.synced,
     )

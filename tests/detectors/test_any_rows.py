@@ -92,9 +92,7 @@ def some_weights(random: Random, step: int) -> CheckpointDigest:
     }
     kind = random.choice(list(CheckpointKind))
     shared = (tuple(names[:2]),) if names else ()
-    return CheckpointDigest(
-        "k", step, f"k-{step}", random.random() < 0.9, tensors, kind, replicas=shared, rank=random.choice([None, 0, 1])
-    )
+    return CheckpointDigest("k", step, f"k-{step}", random.random() < 0.9, tensors, kind, replicas=shared)
 
 
 def a_run(seed: int) -> Iterator[Record]:

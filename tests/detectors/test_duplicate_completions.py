@@ -142,17 +142,6 @@ def test_small_batches_whose_copies_move_are_no_shared_seed() -> None:
     assert Watched(RULE).feed_all(steps(*moving)).changes == []
 
 
-def test_one_copy_in_every_group_of_a_dump_without_order() -> None:
-    """verl balances its batch over ranks before it dumps it: which completion was copied is lost, how many is not."""
-    batches = [sized(a_batch(s, *ELSEWHERE), 200) for s in range(1, 5)]
-    run = Watched(RULE).feed_all(steps(*batches))
-    assert run.changes == [("firing", 4, "warning")]  # 16 groups, 0.58 each: 10^-3.8
-    differing = a_batch(0, *[(0, 1, 2, 3)] * 4)
-    run = Watched(RULE).feed_all(steps(differing, *batches))
-    assert run.changes == [("firing", 3, "warning")]
-    assert "seed" in hint(run)
-
-
 @pytest.mark.parametrize(
     ("batch", "entropy"), [((*ELSEWHERE, (0, 1, 2, 3)), 2.0), (ELSEWHERE, 0.05), (ELSEWHERE[:2], 2.0)]
 )

@@ -109,39 +109,3 @@ def test_a_table_that_nobody_scored() -> None:
     group = a_group((0, 1), rewards={"math": (None, None), "advantage": (0.0, 0.0)})
     run = Watched(RULE).feed(CompletionSummary("completions", 3, (group,)))
     assert run.changes == [("firing", 3, "warning")]
-
-
-def table(step: int, *scores: float) -> CompletionSummary:
-    return CompletionSummary("completions", step, (a_group((0, 1, 2, 3), str(step), rewards={"f": scores}),))
-
-
-def test_a_score_that_stands_for_none_hides_the_others() -> None:
-    """The fifth such group fires; it is over after 20 batches without one."""
-    run = Watched(RULE).feed_all(table(s, -1e6 if s % 2 else 0.4, 0.1, 0.3, 0.2) for s in range(1, 10))
-    assert run.changes == [("firing", 9, "warning")]
-    assert run.headline == "One score hides all others"
-    run.feed_all(table(s, 0.4, 0.1, 0.3, 0.2) for s in range(10, 30))
-    assert [state for state, _, _ in run.changes] == ["firing", "resolved"]
-
-
-@pytest.mark.parametrize(
-    "scores", [(-1e6, 0.2, 0.2, 0.2), (-1.0, 0.99991, 0.99992, 0.99993), (0.0, 1e4, 3e4, 1e6), (1e3, 1e-9, 0.0, 0.0)]
-)
-def test_far_scores_that_hide_nothing(scores: tuple[float, ...]) -> None:
-    """The others are equal, but for rounding at least; or the penalty is of their size; or all are large."""
-    assert Watched(RULE).feed_all(table(s, *scores) for s in range(1, 40)).changes == []
-
-
-def test_a_rare_prize_or_an_undivided_one_hides_little() -> None:
-    """One group of 50; and where the group's deviation does not divide, the others keep their differences."""
-    rare = (table(s, 1e4 if s % 50 == 1 else 0.4, 0.1, 0.3, 0.2) for s in range(1, 1000))
-    assert Watched(RULE).feed_all(rare).changes == []
-    undivided = (table(s, 1e4, 0.1, 0.3, 0.2) for s in range(1, 40))
-    assert Watched(RULE, scale_rewards="none").feed_all(undivided).changes == []
-
-
-def test_a_new_attempt_counts_from_the_start() -> None:
-    """Four such groups before the crash do not add to those after it."""
-    run = Watched(RULE).feed_all(table(s, -1e6, 0.1, 0.3, 0.2) for s in range(1, 5))
-    assert run.feed(row(5, attempt=2, reward_mean=0.3), table(5, -1e6, 0.1, 0.3, 0.2)).changes == []
-    assert run.feed_all(table(s, -1e6, 0.1, 0.3, 0.2) for s in range(6, 10)).changes == [("firing", 9, "warning")]

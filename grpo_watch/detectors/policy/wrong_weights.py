@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from grpo_watch.detectors.shared.checkpoint_history import masks
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, RunView, breach, no_data
 from grpo_watch.engine.records import SAVED, TRAINED, CheckpointDigest, Reading, Scalar, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
 
@@ -77,55 +77,23 @@ class CheckpointUnusable(Detector):
 
 
 class RanksDiverged(Detector):
-    """Compares the checksums of several ranks at one step, tensor by tensor."""
+    """Compares the checksums of tensors that every rank must hold, inside one checkpoint or probe."""
 
     wastes = WasteKind.STEPS
     dashboards = ("grpo-sampling-weights",)
 
     reads = (CheckpointDigest,)
     needs = (("checkpoints",), ("probe",))
-    steps: int = param(4, "steps whose digests wait for late ranks", minimum=1)
-
-    def setup(self) -> None:
-        """No digests."""
-        self.known: dict[int, tuple[int, dict[str, str]]] = {}
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """Compare a rank's digest with the first rank's of its step, or the ranks inside one checkpoint."""
-        if record.replicas and not record.problems:
-            return self._within(record)
-        if record.rank is None:
-            return (
-                no_data(NotApplicable("the checkpoints do not name the rank that saved them"))
-                if record.kind in SAVED
-                else SILENT
-            )
-        return SILENT if record.problems or not record.tensors else self._across(record, record.rank)
-
-    def _across(self, record: CheckpointDigest, own_rank: int) -> Iterable[Reading]:
-        own = {name: tensor.checksum for name, tensor in record.tensors.items()}
-        first = self.known.get(record.step)
-        if first is None:
-            self.known[record.step] = (own_rank, own)
-            while len(self.known) > self.steps:
-                del self.known[min(self.known)]
-            return no_data(NotYet("only one rank has reported so far"))
-        rank, theirs = first
-        shared = own.keys() & theirs.keys()
-        if rank == own_rank or not shared:
-            return SILENT
-        apart = sorted(name for name in shared if own[name] != theirs[name])
-        if not apart:
-            return QUIET
-        return breach(
-            value=len(apart) / len(shared),
-            message=f"{len(apart)} of {len(shared)} tensors differ between rank {rank} and rank {own_rank}",
-            evidence={"ranks": f"{rank}, {own_rank}", "differ": len(apart), "first": apart[0]},
-            immediate=True,
-        )
+        """Compare the ranks that saved one checkpoint, or that the callback saw at one step."""
+        if record.replicas:
+            return SILENT if record.problems else self._judge(record)
+        alone = NotApplicable("the checkpoints do not name the rank that saved them")
+        return no_data(alone) if record.kind in SAVED else SILENT
 
     @staticmethod
-    def _within(record: CheckpointDigest) -> Iterable[Reading]:
+    def _judge(record: CheckpointDigest) -> Iterable[Reading]:
         sums = {name: tensor.checksum for name, tensor in record.tensors.items()}
         apart = [group for group in record.replicas if len({sums.get(name, "") for name in group}) > 1]
         key = "" if record.kind in TRAINED else record.kind.value

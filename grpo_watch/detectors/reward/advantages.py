@@ -1,4 +1,4 @@
-"""What dumped and logged advantages say against the rewards: wrong order, baselines, groups or sizes."""
+"""What dumps say against rewards and advantages: those of other texts, a wrong order, baselines, groups or sizes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,79 @@ from statistics import fmean, stdev
 from typing import TypeAlias
 
 from grpo_watch.detectors.reward.components import AdvantageOrder, by_group, explained_by_signs, order_of
-from grpo_watch.detectors.reward.scores_of_texts import LARGEST, ScoresOfTexts
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
-from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Severity, Verdict
+from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import ADVANTAGE, fit, names_of
 from grpo_watch.engine.window import plain_sum
 
-LENGTHS, SUMS = "lengths", "sums"
-"""Keys of the alerts about column lengths and about sums; the alert about the order has none."""
+LARGEST = 1e100
+"""Scores from which on squares and their sums may be no floats."""
+TEXTS, LENGTHS, SUMS = "texts", "lengths", "sums"
+"""Keys of the alerts about other texts, column lengths and sums; the alert about the order has none."""
+CERTAIN, MUCH_LESS = 5.0, 1 / 3
+"""Standard errors that chance does not reach in a run, and the share of them that its own text may show."""
+OTHERS = (
+    "by their lengths, they fit the completion before",
+    "by their lengths, they fit the completion after",
+    "by their lengths, they fit the same place in the batch before",
+)
+SCORE_AGAIN = (
+    "Score one dumped completion by hand and compare it with its row. Look for rewards that are kept between calls, "
+    "for lists that are filtered, sorted or gathered in another order than the completions, and for scores by index."
+)
+
+
+class ScoresOfTexts:
+    """Sums over all batches how rewards go with the length of their own text, and with those of other texts.
+
+    Within a group, completions are samples of one distribution in any order, so that all but the own text is chance.
+    """
+
+    def __init__(self) -> None:
+        self._sums = [[0.0, 0.0] for _ in range(1 + len(OTHERS))]  # product and variance: own, others
+        self._before, self._known = list[float](), frozenset[int]()
+        self.first_step = 0
+
+    def judge(self, groups: Sequence[GroupSummary], step: int) -> Reading:
+        """Take a batch, and judge all so far."""
+        lengths, scores = list[float](), list[float]()
+        for group in groups:
+            totals = _totals(group)
+            if totals and not self._known.intersection(group.marks):  # else their chance would count again
+                lengths += _from_mean(group.lengths)
+                scores += _from_mean(totals)
+        others = [0.0, *lengths[:-1]], [*lengths[1:], 0.0], self._before
+        self._before, self._known = lengths, frozenset(mark for group in groups for mark in group.marks)
+        for sums, feature in zip(self._sums, (lengths, *others), strict=True):
+            products = [one * other for one, other in zip(feature, scores, strict=False)] if scores else []
+            sums[0] += plain_sum(products)
+            sums[1] += plain_sum(product * product for product in products)
+        own, *found = [abs(product) / sqrt(squares) if squares else 0.0 for product, squares in self._sums]
+        errors = max(found)
+        if errors < CERTAIN or own > MUCH_LESS * errors:
+            self.first_step = 0
+            return Reading(Verdict.OK, TEXTS)
+        self.first_step = self.first_step or step
+        message = f"rewards do not follow their texts: {OTHERS[found.index(errors)]}"
+        evidence: dict[str, Scalar] = {"standard_errors": round(errors, 1), "own_standard_errors": round(own, 1)}
+        reading = Reading(Verdict.BREACH, TEXTS, message=message, evidence=evidence)
+        return replace(reading, hint=SCORE_AGAIN, first_step=self.first_step)
+
+
+def _totals(group: GroupSummary) -> list[float]:
+    """The sum of all functions' scores; nothing where one is missing, or too large to be squared."""
+    functions = [[score for score in group.rewards[name] if score is not None] for name in names_of(group)]
+    if not functions or group.prompts != 1 or any(len(column) < group.size for column in functions):
+        return []
+    totals = [plain_sum(each) for each in zip(*functions, strict=True)]
+    return totals if all(abs(total) < LARGEST for total in totals) else []
+
+
+def _from_mean(values: Sequence[float]) -> list[float]:
+    mean = plain_sum(values) / len(values)
+    return [value - mean for value in values]
+
+
 CENTRE = (
     "GRPO subtracts the mean of each group's rewards: look at how rewards are reshaped to (prompts, num_generations), "
     "and at what clips or replaces advantages afterwards."

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 
-from grpo_watch.detectors.reward.components import by_group
 from grpo_watch.detectors.shared.generations import completions_per_row
 from grpo_watch.detectors.shared.listed import listed
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
-from grpo_watch.engine.evidence import FLOAT_NOISE, number
+from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import (
     CompletionSummary,
     EventKind,
@@ -68,56 +67,8 @@ def worst_gaps(summary: CompletionSummary) -> MissingScores | None:
     return max(found, key=lambda gaps: gaps.share, default=None)
 
 
-STAND_IN, HIDES = 1e3, 1e4
-"""Size of a score that stands for none, and its distance from the others as a multiple of what they differ by: after
-the division by the group's deviation, less than 1e-4 is left of the others' differences."""
-HIDDEN_GROUPS, HIDDEN_SHARE, NEWEST = 5, 0.1, 20
-"""Groups of the newest 20 batches that must show it, at least, and as a share: a rare prize hides few differences."""
-BOUNDED = "Return a penalty of the size of the other scores (or None), so that those still differ after normalisation."
-
-
-def hidden_differences(summary: CompletionSummary) -> tuple[int, float]:
-    """Groups in which one score hides how the others differ (by more than rounding), and the last such score."""
-    groups, stands = 0, 0.0
-    for group in summary.groups:
-        hiding = [score for name in names_of(group) for score in _stand_in(group.rewards[name])]
-        groups, stands = groups + bool(hiding), hiding[-1] if hiding else stands
-    return groups, stands
-
-
-def _stand_in(column: Sequence[float | None]) -> list[float]:
-    scores = sorted(score for score in column if score is not None and isfinite(score))
-    far = max([*scores[:1], *scores[-1:]], key=abs, default=0.0)
-    others = [score for score in scores if score != far]
-    apart = others[-1] - others[0] if others else 0.0
-    rounding = FLOAT_NOISE * max([1.0, *map(abs, others)])
-    return [far] if abs(far) >= STAND_IN and rounding < apart and HIDES * apart <= abs(far - others[0]) else []
-
-
-TABLE, SENTINEL = "completions", "stand-in"
-"""Keys of the alerts about the completions table; the alert about rows has none."""
-
-
-class StandIns:
-    """Scores of the newest batches that hide how the other completions of their groups differ."""
-
-    def __init__(self) -> None:
-        self._newest: deque[tuple[int, int]] = deque(maxlen=NEWEST)  # groups with such a score, and all, of each batch
-        self._shown = False
-
-    def judge(self, summary: CompletionSummary, scale: object) -> Iterable[Reading]:
-        """Judge a batch, if the group's deviation divides: in TRL and ms-swift it does unless ``scale`` says no."""
-        groups, score = (0, 0.0) if by_group(scale) is False else hidden_differences(summary)
-        self._newest.append((groups, len(summary.groups)))
-        hidden, of = (sum(counts) for counts in zip(*self._newest, strict=True))
-        if not hidden:
-            return (Reading(Verdict.OK, SENTINEL),) if self._shown else SILENT
-        if not groups or hidden < max(HIDDEN_GROUPS, HIDDEN_SHARE * of):
-            return SILENT
-        self._shown = True
-        message = f"a score of {score:g} hides in {hidden} of {of} groups how the other completions differ"
-        evidence: dict[str, Scalar] = {"score": score, "groups": hidden}
-        return breach(SENTINEL, message=message, evidence=evidence, hint=BOUNDED, headline="One score hides all others")
+TABLE = "completions"
+"""Key of the alert about the completions table; the alert about rows has none."""
 
 
 class RewardNotFinite(Detector):
@@ -141,14 +92,13 @@ class RewardNotFinite(Detector):
         self.reported: set[str] = set()
         self.ragged: set[str] = set()
         self.streak = 0
-        self.stand_ins = StandIns()
 
     def observe(self, record: MetricRow | RunEvent | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a train row, a dumped table, or the framework's own warning."""
         if isinstance(record, MetricRow):
             return self._row(record, run)
         if isinstance(record, CompletionSummary):
-            return (*self._table(record), *self.stand_ins.judge(record, run.setting("scale_rewards")))
+            return self._table(record)
         if record.kind is not EventKind.REWARD_NONE:
             return SILENT
         severity = Severity.INFO if self.streak + 1 < self.rows else None

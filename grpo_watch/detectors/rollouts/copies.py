@@ -71,8 +71,7 @@ class BatchCopies:
 
     ``pattern`` is the commonest one and ``alike`` the share of the ``groups`` judged that have it; ``repeated`` is the
     share of completions that repeat another one of their group. ``characters`` is the median length of the judged
-    texts; ``counts_alike`` is the share of groups whose texts come as often as in most
-    (``counts``), in any places; the rewards are totals over the reward functions, None where none was dumped.
+    texts; the rewards are totals over the reward functions, None where none was dumped.
     ``one_text`` counts groups of one text; ``earned`` has the different rewards, and ``patterns`` the pattern, of each
     group judged. ``doubtful``: these rewards are not what the trainer's advantages were made of. ``short``: half of the
     texts are so short that they may be equal by chance, unless the entropy says otherwise.
@@ -87,8 +86,6 @@ class BatchCopies:
     characters: float = 0.0
     lowest_reward: float | None = None
     highest_reward: float | None = None
-    counts: tuple[int, ...] = ()
-    counts_alike: float = 0.0
     one_text: int = 0
     earned: tuple[frozenset[float], ...] = ()
     patterns: tuple[tuple[int, ...], ...] = ()
@@ -99,11 +96,6 @@ class BatchCopies:
     def regular(self, alike: float) -> bool:
         """Whether nearly all groups repeat their texts in the same places."""
         return self.alike >= alike and self.layout is not CopyLayout.DISTINCT
-
-    def scattered(self, alike: float, template: int) -> bool:
-        """Whether nearly all groups repeat as many of their texts, in other places: some dumps keep no order."""
-        orderless = self.counts_alike >= alike > self.alike and self.groups >= GROUPS_FOR_IRREGULAR
-        return orderless and self.repeated > 0 and self.characters >= template
 
     def impossible(self, entropy: float, alike: float) -> bool:
         """Whether tokens of such an entropy can't have given one text per group, however short the texts are."""
@@ -158,10 +150,6 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
     patterns = tuple(group.pattern for group in groups)
     seen = Counter(patterns)
     pattern, count = seen.most_common(1)[0]
-    often: Counter[tuple[int, ...]] = Counter()
-    for each, times in seen.items():
-        often[counts_of(each)] += times
-    counts, as_often = often.most_common(1)[0]
     earned = tuple(frozenset(totals(group)) for group in groups)
     rewards = [total for each in earned for total in each]
     return BatchCopies(
@@ -177,8 +165,6 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
         example=shown(groups),
         one_text=sum(group.unique == 1 for group in groups),
         earned=earned,
-        counts=counts,
-        counts_alike=as_often / len(groups),
         patterns=patterns,
         doubtful=contradicted(groups),
         short=short,

@@ -204,7 +204,6 @@ class CopyHistory:
         self.was_diverse, self.sampled, self.best_reward = False, False, float("-inf")
         self.places = CopyPlaces()
         self.group_signal = GroupSignal(NEWEST)
-        self._copied: deque[tuple[float, int]] = deque(maxlen=BEFORE)
         self._before: deque[tuple[int, int, float]] = deque(maxlen=BEFORE)
         self._ones = self._seen = 0
         self._repeated = 0.0
@@ -214,8 +213,6 @@ class CopyHistory:
         """A diverse batch, or a new attempt."""
         self.batches = self.first_step = 0
         self._newest: BatchCopies | None = None
-        self.counted, self.counted_chance = 0, 0.0
-        self.copied_before: bool | None = None
         self._end_alike()
 
     def _end_alike(self) -> None:
@@ -242,7 +239,6 @@ class CopyHistory:
         regular = batch.regular(alike)
         if before is None or before.pattern != batch.pattern or not (regular and before.regular(alike)):
             self._end_alike()
-        self._count(batch, before, alike)
         first = len(ORDERLY) if batch.layout in ORDERLY else None
         self.chance += laid_alike(batch.pattern, batch.groups_alike, batch.groups, 1 if self.alike else first)
         self.drawn += counted_alike(counts_of(batch.pattern), batch.groups, batch.groups_alike)
@@ -274,20 +270,4 @@ class CopyHistory:
         """Note what every batch tells."""
         for pattern in batch.patterns:
             self.places.take(pattern, batch.step)
-        self._copied.append((batch.repeated * batch.groups, batch.groups))
         self.group_signal.take(batch.earned, doubtful=batch.doubtful)
-
-    def _count(self, batch: BatchCopies, before: BatchCopies | None, alike: float) -> None:
-        """Batches in a row whose groups hold as many copies, in any order; if texts repeated before."""
-        chance = counted_alike(batch.counts, batch.groups, round(batch.counts_alike * batch.groups))
-        goes_on = before is not None and before.counts == batch.counts and self.counted
-        if batch.counts_alike < alike:
-            self.counted = 0
-        elif goes_on:
-            self.counted += 1
-            self.counted_chance += chance
-        else:
-            earlier = list(self._copied)[:-1]
-            often = plain_sum(copies for copies, _ in earlier) > REPEATS * sum(groups for _, groups in earlier)
-            self.counted, self.counted_chance = 1, chance
-            self.copied_before = often if earlier else None

@@ -50,11 +50,6 @@ GREEDY_FROM_START = CopyCause(
     "one text per group from the start (no entropy is logged): decoding is greedy, or all requests share a seed",
     GREEDY.hint,
 )
-SCATTERED_SEED = CopyCause(
-    Severity.WARNING,
-    "the same number of copies in every group, so ranks or engines share a seed (the dump has no order to prove it)",
-    SHARED_SEED.hint,
-)
 NEAR_GREEDY = CopyCause(
     Severity.WARNING,
     "texts repeat without a common pattern: near-greedy sampling or a collapse",
@@ -145,17 +140,9 @@ def _seed(
 
 
 def _without_rule(batch: BatchCopies, history: CopyHistory, rule: DuplicateCompletions) -> CopyCause | None:
-    if batch.scattered(rule.alike, rule.template) and _as_often(history, rule.batches):
-        return SCATTERED_SEED
     if batch.characters < rule.template or batch.repeated < rule.many:
         return None
     return FEW_TEXTS if _teaches(history) else NEAR_GREEDY
-
-
-def _as_often(history: CopyHistory, patience: int) -> bool:
-    """Whether as many copies come batch after batch, which texts that are few do by chance."""
-    excluded = {False: 0.0, None: AT_FIRST, True: CHANCE}[history.copied_before]
-    return history.counted >= patience and history.counted_chance <= excluded
 
 
 def _teaches(history: CopyHistory) -> bool:
@@ -270,8 +257,7 @@ class DuplicateCompletions(Detector):
         certain = unsure and self.history.never_one_text and batch.impossible(entropy or 0.0, self.alike)
         if batch.short and not certain:
             return Reading(Verdict.NO_DATA, message=SHORT, step=batch.step)
-        scattered = not low and batch.scattered(self.alike, self.template)
-        if not (batch.regular(self.alike) or scattered or batch.repeated >= self.many):
+        if not (batch.regular(self.alike) or batch.repeated >= self.many):
             self.history.take_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         self.history.extend(batch, self.alike)
