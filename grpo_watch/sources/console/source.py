@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,20 +12,15 @@ from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
-from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
-from grpo_watch.sources.console.step_placement import lengths_at_end
-from grpo_watch.sources.files.reading import opened
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.fields import PrintedField, fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
 from grpo_watch.sources.rows.own_lines import may_show
 
-ENDING = 64 << 10
-"""Bytes of the end of a log in which its trainer's summary stands."""
 MOST_REPEATS = 16
 """A line that gave nothing so many times, one after the other, is read no more until another one comes: logs that wait,
 and texts that were made to be unpacked, hold millions of them. A failure that it stands for still counts each time."""
@@ -68,8 +61,6 @@ class ConsoleSource(TailSource):
         self._again = row_numbers.whole(state.pop("again", 0)) or 0
         texts = tables(self.name, self.segment, state) if tables is not None else None
         self._parser = ConsoleParser(self.name, self.segment, self.stats, state, texts, columns)
-        if self._start is None:
-            self._parser.steps.lengths = lengths_at_end(_end(self._path, self._roots))
         self._queue: deque[Item] = deque()
         self._mark = _RestartPoint(self._start or self._tail.cursor(self.name), state, self._again)
         self._left, self._leaving = self._mark, 0
@@ -145,15 +136,6 @@ class ConsoleSource(TailSource):
         self._leaving -= 1
         if not self._leaving:
             self._again = 0
-
-
-def _end(path: Path, roots: Sequence[Path]) -> bytes:
-    """The last bytes of a plain log; nothing of one that can't be opened."""
-    try:
-        with opened(path, roots) as descriptor:
-            return os.pread(descriptor, ENDING, max(0, os.fstat(descriptor).st_size - ENDING))
-    except (OSError, SourceError):
-        return b""
 
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})

@@ -383,10 +383,9 @@ def may_show(data: bytes) -> bool:
     return named or plain.count(b"token") > plain.count(b"tokens/s")
 
 
-def row_of(step: int, values: Mapping[str, float]) -> MetricLine | None:
-    """The row of these values at a step; None where they make none."""
-    block = _Block(dict(values), step=step)
-    return block.row() if block.whole else None
+def makes_row(values: Mapping[str, float]) -> bool:
+    """Whether these values are a row where their step is known."""
+    return _Block(dict(values), step=1).whole
 
 
 def _follows(before: MetricLine, row: MetricLine) -> bool:

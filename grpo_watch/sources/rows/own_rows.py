@@ -14,9 +14,8 @@ from grpo_watch.frameworks.row_numbers import number
 from grpo_watch.sources.console.step_placement import training_bar
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import EVALUATION, step_key
-from grpo_watch.sources.rows.own_lines import DIGIT, OwnLines, row_of
-from grpo_watch.sources.rows.tables import keys_of
-from grpo_watch.sources.rows.tables import row_of as cells_row
+from grpo_watch.sources.rows.own_lines import DIGIT, OwnLines, makes_row
+from grpo_watch.sources.rows.tables import keys_of, row_of
 
 LONGEST = 2_000
 LEAST_COLUMNS = 3
@@ -35,16 +34,10 @@ UNQUOTED = re.compile(rb"\{\s{0,9}[A-Za-z_][\w./]{0,60}\s?[:=]\s{0,4}[-\d][^{]*\
 """A row in braces whose keys have no quotes: ``{ step: 1, loss: 0.1 }``."""
 
 
-def _split(text: str) -> list[str]:
-    return [EMPHASIS.sub("", cell) for cell in BARS.split(text)]
-
-
-def shows_metric(data: bytes, *, or_step: bool) -> bool:
-    """Whether a line names a metric with its value, or a step."""
-    for one in fields_of(data.decode("utf-8", "replace")):
-        if or_step if one.is_step or one.counts else guess(one.name) is not None:
-            return True
-    return False
+def shows_metric(data: bytes) -> bool:
+    """Whether a line names a metric with its value."""
+    fields = fields_of(data.decode("utf-8", "replace"))
+    return any(guess(one.name) is not None for one in fields if not (one.is_step or one.counts))
 
 
 def begins_own_row(data: bytes) -> bool:
@@ -92,30 +85,28 @@ class PrintedColumns:
         return ()
 
     def _row(self, text: str) -> MetricLine | None:
-        cells = _split(text.strip(SIDES)) if BARS.search(text) else text.split()
+        cells = _between_bars(text) or text.split()
         if text.count(",") == len(self._header) - 1:
             cells = [cell.strip() for cell in text.split(",")]
         if len(cells) == len(self._header) + 1 and number(cells[0]) is not None:
             cells = cells[1:]  # pandas' index
         if len(cells) != len(self._header):
             return None
-        row = cells_row(self._header, cells)
-        made = (
-            row_of(row.step, {key: value for key, value in row.values.items() if value is not None})
-            if row.step is not None
-            else None
-        )
-        return made and MetricLine(made.step, row.values, resolution=row.resolution)
+        row = row_of(self._header, cells)
+        shown = {key: value for key, value in row.values.items() if value is not None}
+        return row if row.step is not None and makes_row(shown) else None
+
+
+def _between_bars(text: str) -> list[str]:
+    """The cells of a line that bars part; none of another line."""
+    return [EMPHASIS.sub("", cell) for cell in BARS.split(text.strip(SIDES))] if BARS.search(text) else []
 
 
 def header_of(text: str, columns: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """The keys of a line that is the header of a table of training with a step and a reward; else nothing."""
     plain = text.strip(SIDES).removeprefix("# ")
-    splits = (
-        [_split(plain)]
-        if BARS.search(plain)
-        else [WIDE.split(plain), plain.split(), [cell.strip() for cell in plain.split(",")]]
-    )
+    barred = _between_bars(plain)
+    splits = [barred] if barred else [WIDE.split(plain), plain.split(), [cell.strip() for cell in plain.split(",")]]
     for cells in splits:
         if not LEAST_COLUMNS <= len(cells) <= MOST_COLUMNS or not all(NAME.fullmatch(cell) for cell in cells):
             continue
@@ -178,7 +169,7 @@ class BarRows:
             return ()
         text = ", ".join(filter(None, ((found["postfix"] or "").rstrip(" ]"), label)))
         values = {one.name: one.value for one in fields_of(text) if not (one.is_step or one.counts)}
-        if row_of(1, values) is None:
+        if not makes_row(values):
             return ()
         done, total = int(found["done"]), int(found["total"])
         rows = self._moved(done, total, label) if done != self._done else ()
@@ -204,8 +195,7 @@ class BarRows:
         if self._done is None or self._shown == self._given:
             return ()
         self._given = self._shown
-        row = row_of(self._done + self._offset + (self._first == 0), self._shown)
-        return (row,) if row is not None else ()
+        return (MetricLine(self._done + self._offset + (self._first == 0), self._shown),)
 
 
 DRAWN = b"\xe2\x94"

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import PurePath
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -16,6 +15,7 @@ from grpo_watch.engine.records import ChannelKind, Item, RawRow, RunConfig, Scal
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import bases_last
 from grpo_watch.frameworks.guessing import guess, names_training, names_updates
+from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.row_numbers import STEPS, number
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.tail import SplitLine
@@ -32,14 +32,6 @@ LEAST_ROUNDED = 3
 """This many numbers with the same count of decimals, and none with an exponent, make a rounded row."""
 MOST_ROUNDED = 8
 """More decimals than these are a float printed in full."""
-
-
-class TableRow(NamedTuple):
-    """The numbers of a row by key, its step, and the smallest non-zero number it can show (None: exact)."""
-
-    step: int | None
-    values: dict[str, float | None]
-    resolution: float | None
 
 
 def keys_of(header: Sequence[str], columns: Mapping[str, str]) -> tuple[str, ...]:
@@ -82,10 +74,12 @@ def table_owner(header: Sequence[str]) -> str | None:
     return next((table.name for table in bases_last() if names & table.traces.notebook), None)
 
 
-def row_of(keys: Sequence[str], cells: Sequence[str]) -> TableRow:
-    """The row of these cells; an empty cell is a metric that was not logged, text is left out."""
+def row_of(keys: Sequence[str], cells: Sequence[str]) -> MetricLine:
+    """The row of these cells; an empty cell is a metric that was not logged, text and times are left out."""
     shown = {key: cell.strip() for key, cell in zip(keys, cells, strict=False) if cell.strip() not in NOTHING}
-    return TableRow(row_numbers.place(shown).step, row_numbers.numbers(shown), _resolution(shown.values()))
+    values = row_numbers.numbers(shown)
+    values.pop(WALL_TIME, None)
+    return MetricLine(row_numbers.place(shown).step, values, resolution=_resolution(shown.values()))
 
 
 def _resolution(cells: Iterable[str]) -> float | None:
@@ -228,7 +222,6 @@ class TableSource(LineSource):
             if row_of(self._keys, cells).values.keys() <= NOT_OF_ARM:
                 return None  # a step that only another run logged
         row = row_of(self._keys, cells)
-        row.values.pop(WALL_TIME, None)
         if len(cells) != len(self._keys) or not row.values:
             why = f"{len(cells)} cells under {len(self._keys)} headers" if row.values else "no number in it"
             self._skip(Skip.NOT_A_ROW, why)
