@@ -3,24 +3,8 @@
 from __future__ import annotations
 
 import re
-from re import DOTALL, IGNORECASE, MULTILINE, Match, Pattern, escape, findall, fullmatch, match, search, split, sub
+from re import *  # noqa: F403  everything else is as it is there
 from typing import Any, AnyStr, Generic, cast
-
-__all__ = [
-    "DOTALL",
-    "IGNORECASE",
-    "MULTILINE",
-    "Match",
-    "Pattern",
-    "compile",
-    "escape",
-    "findall",
-    "fullmatch",
-    "match",
-    "search",
-    "split",
-    "sub",
-]
 
 
 class _Waiting(Generic[AnyStr]):
@@ -37,6 +21,6 @@ class _Waiting(Generic[AnyStr]):
         return found
 
 
-def compile(pattern: AnyStr, flags: int = 0) -> Pattern[AnyStr]:  # noqa: A001  as ``re`` calls it
+def compile(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:  # type: ignore[no-redef]  # noqa: A001
     """The expression, compiled when it is first used; a mistake in it shows then (a test compiles all)."""
-    return cast("Pattern[AnyStr]", _Waiting(pattern, flags))
+    return cast("re.Pattern[AnyStr]", _Waiting(pattern, flags))

@@ -71,7 +71,6 @@ class ConsoleParser(ConsoleRows):
         self._own, self._gave_way = OwnRows(state, self._names), state.get("gave way") is True
         self._fragment, self._job = b"", str(state.get("job") or "")
         self._errors, self._strange = Tracebacks(state), ""
-        self._drawn, self._bar_of = b"", training_bar(b"")
 
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart while idle."""
@@ -125,9 +124,6 @@ class ConsoleParser(ConsoleRows):
         self.idle = not (waits or self._lines.held or self._envelope.open or self._printing or self._sizes.open)
 
     def _piece(self, data: bytes) -> None:
-        if self.idle and data.isspace():
-            self.steps.wiped = self.steps.wiped or len(data) >= WIPE
-            return
         if self._sizes.open:
             self._add(self._sizes.feed(data))
         if not data or self._configured(data) or self._of_framework(data):
@@ -336,9 +332,7 @@ class ConsoleParser(ConsoleRows):
             self._unnamed(held)
 
     def _bar_and_text(self, data: bytes) -> None:
-        if data != self._drawn:  # after a row the same bar is drawn again
-            self._drawn, self._bar_of = data, training_bar(data)
-        bar, behind = self._bar_of
+        bar, behind = training_bar(data)
         rest = data[behind:].strip() if behind < len(data) else b""
         if rest:
             self._save()

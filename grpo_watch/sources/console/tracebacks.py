@@ -122,15 +122,19 @@ class Tracebacks:
     """
 
     def __init__(self, state: Mapping[str, Scalar]) -> None:
+        self.clear()
         self._of_rank: dict[str, str] = json.loads(str(state.get("of_rank") or "{}"))
         self._watchdog = str(state.get("watchdog") or "")
-        self._lines = self._aside = self._chain = self._block = 0
-        self._ignored, self._frame, self._phase, self._root_rank = False, "", "", ""
         self._last, self._since = str(state.get("last error") or ""), int(state.get("since error") or 0)
+        self.implied, self._phase, self.whose = False, "", ""
+        """``whose``: the framework whose code the first of the frames that are in any stands in."""
 
-        self.implied = False
-        self.whose = ""
-        """The framework whose code the first of the frames that are in any stands in."""
+    def clear(self) -> None:
+        """A row came: whatever failed, the job went on."""
+        self._of_rank = {}
+        self._lines = self._aside = self._chain = self._block = 0
+        self._ignored, self._frame, self._root_rank = False, "", ""
+        self._watchdog, self._last, self._since = "", "", 0
 
     @property
     def inside(self) -> bool:
@@ -155,14 +159,6 @@ class Tracebacks:
         self._last, self._since = "", 0
         self.implied = TRACEBACK not in data if not self._lines else self.implied
         self._lines, self._aside, self._chain = 1, 0, 0
-
-    def clear(self) -> None:
-        """A row came: whatever failed, the job went on."""
-        self._of_rank.clear()
-        self._watchdog = ""
-        self._lines = self._aside = self._chain = self._block = 0
-        self._ignored, self._frame, self._root_rank = False, "", ""
-        self._last, self._since = "", 0
 
     def passed(self) -> None:
         """A line of text that names no error."""

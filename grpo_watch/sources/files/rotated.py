@@ -12,8 +12,7 @@ from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import lacking
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.sources.files.decompress import SUFFIXES
-from grpo_watch.sources.files.reading import opened
+from grpo_watch.sources.files.decompress import SUFFIXES, ends_of
 
 NEIGHBOURS = 1000
 """This many entries of the folder are looked at."""
@@ -23,8 +22,6 @@ first step follows on its last; the logs of several ranks (``train.log``, ``trai
 written side by side, and count the same steps."""
 NUMBERED = re.compile(r"(.+)\.(\d{1,4})")
 PACKED = re.compile(rf"({NUMBERED.pattern})(?:{'|'.join(map(re.escape, SUFFIXES))})")
-WINDOW = 64 * 1024
-"""Bytes of the beginning and of the end that are looked at."""
 COUNTERS = (
     re.compile(rb"'epoch': '?(\d{1,9}(?:\.\d{1,20})?(?:e-\d{1,3})?)\b"),
     *(counter for table in frameworks().values() for counter in table.traces.counters),
@@ -161,16 +158,9 @@ def counts_on(before: Path, after: Path) -> bool:
     False too where it can't be known: no steps yet, a file that can't be read.
     """
     with suppress(OSError, SourceError):
-        head, tail = _ends(before)
-        begin, _ = _ends(after)
+        (head, tail), (begin, _) = (ends_of(path, (path.parent,)) for path in (before, after))
         for counter in COUNTERS:
             old, new = counter.findall(head) + counter.findall(tail), counter.search(begin)
             if old and new is not None:
                 return float(old[-1]) <= float(new[1]) > float(old[0])
     return False
-
-
-def _ends(path: Path) -> tuple[bytes, bytes]:
-    with opened(path, (path.parent,)) as descriptor:
-        size = os.fstat(descriptor).st_size
-        return os.pread(descriptor, WINDOW, 0), os.pread(descriptor, WINDOW, max(0, size - WINDOW))

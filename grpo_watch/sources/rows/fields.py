@@ -213,19 +213,19 @@ def _segment(segment: str, group: str) -> Iterator[PrintedField]:
         return
     whole = FIELD.fullmatch(segment)
     if whole is not None and not whole["name"].endswith(NOT_METRICS):
-        of_group = group and is_statistic(whole)
-        name = f"{group} {whole['name']}" if of_group else whole["name"]
-        yield from _field(name, whole["value"], whole["total"], percent=whole["unit"] == "%")
+        yield from _field(_in_group(group, whole), whole["value"], whole["total"], percent=whole["unit"] == "%")
         return
     group = head["group"].strip() if (head := GROUPED.match(segment)) is not None else group
     for pattern in (PAIR, LOOSE):
         pairs = list(pattern.finditer(segment))
         if len(pairs) > 1 and sum(len(pair[0]) + 1 for pair in pairs) >= COVERED * len(segment):
             for pair in pairs:
-                of_group = group and is_statistic(pair)
-                name = f"{group} {pair['name']}" if of_group else pair["name"]
-                yield from _field(name, pair["value"], None, percent=pair[0].endswith("%"))
+                yield from _field(_in_group(group, pair), pair["value"], None, percent=pair[0].endswith("%"))
             return
+
+
+def _in_group(group: str, field: re.Match[str]) -> str:
+    return f"{group} {field['name']}" if group and is_statistic(field) else field["name"]
 
 
 def _field(name: str, text: str, total: str | None, *, percent: bool = False) -> Iterator[PrintedField]:
