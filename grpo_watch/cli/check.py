@@ -29,7 +29,7 @@ from grpo_watch.cli.tracker_servers import discovering, local_paths, newest_belo
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.records import EndState, Scalar, Severity, Tick
-from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.rule import ENGLISH, Rule
 from grpo_watch.errors import UsageError
 from grpo_watch.report.check_document import Provenance, RunReport, document, exit_code
 from grpo_watch.report.view import pasteable
@@ -92,7 +92,10 @@ def check_command(given: Namespace) -> int:
     provenance = Provenance("", __version__, tick.now)
     provenance = replace(provenance, command=command_line(paths, given, provenance.time, state))
     color, verbose = given.color and given.output is None, given.verbose > 0
-    write(rendered(reports, problems, given.format, provenance, level, color=color, verbose=verbose), given.output)
+    text = rendered(
+        reports, problems, given.format, provenance, level, color=color, verbose=verbose, language=chosen.language
+    )
+    write(text, given.output)
     return exit_code(reports, level)
 
 
@@ -176,8 +179,9 @@ def rendered(  # noqa: PLR0913  what each format needs
     *,
     color: bool,
     verbose: bool = False,
+    language: str = ENGLISH,
 ) -> str:
-    """The reports in the format; ``color`` and ``verbose`` are for text, ``fail_on`` decides JUnit's failures."""
+    """The reports in the format; the last three are for text, ``fail_on`` decides JUnit's failures."""
     # Each format's module is imported when it is asked for.
     if output_format == "json":
         return msgspec.json.format(msgspec.json.encode(document(reports, problems)), indent=1).decode() + "\n"
@@ -193,7 +197,7 @@ def rendered(  # noqa: PLR0913  what each format needs
         from grpo_watch.report.page import page  # noqa: PLC0415
 
         return page(reports, problems, provenance)
-    return _as_text(reports, problems, color=color, verbose=verbose)
+    return _as_text(reports, problems, language, color=color, verbose=verbose)
 
 
 def write(text: str, output: Path | None) -> None:
@@ -221,15 +225,18 @@ def command_line(paths: Sequence[str], given: Namespace, moment: str, state: End
     return shlex.join(words)
 
 
-def _as_text(reports: Sequence[RunReport], problems: Sequence[str], *, color: bool, verbose: bool) -> str:
+def _as_text(
+    reports: Sequence[RunReport], problems: Sequence[str], language: str, *, color: bool, verbose: bool
+) -> str:
     from grpo_watch.report.text import render  # noqa: PLC0415  rich is not needed for JSON
+    from grpo_watch.report.words import say  # noqa: PLC0415  the same
 
     def lines(console: Console) -> None:
         if not reports:
-            console.print("nothing to check: no run found")
+            console.print(say(language, "nothing to check: no run found"))
         render(reports, console, verbose=verbose)
         for problem in problems:
-            console.print(f"problem: {visible(problem)}", markup=False)
+            console.print(say(language, "problem: {what}", what=visible(problem)), markup=False)
 
     return printed(lines, color=color)
 

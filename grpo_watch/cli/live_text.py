@@ -19,7 +19,7 @@ def summary(snapshot: RunSnapshot) -> Iterator[str]:
     if not snapshot.rows and not snapshot.findings:
         yield say(snapshot.language, "watching {run}: no row yet", run=snapshot.run)
         return
-    trained_by = software(snapshot.framework, snapshot.version)
+    trained_by = say(snapshot.language, software(snapshot.framework, snapshot.version))
     watching = say(snapshot.language, "watching {run} ({by}), ", run=snapshot.run, by=trained_by)
     yield f"{watching}{progress(snapshot)}{say(snapshot.language, ': ')}{coverage_line(snapshot)}"
     yield from firing(snapshot)
@@ -27,7 +27,8 @@ def summary(snapshot: RunSnapshot) -> Iterator[str]:
         yield f"  {say(snapshot.language, caveat)}"
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
-            yield f"  {say(snapshot.language, 'broken')}: {rule.rule}: {rule.reason}"
+            colon = say(snapshot.language, ": ")
+            yield f"  {say(snapshot.language, 'broken')}{colon}{rule.rule}{colon}{rule.reason}"
 
 
 def firing(snapshot: RunSnapshot) -> Iterator[str]:

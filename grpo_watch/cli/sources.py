@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from grpo_watch.mounts import network_type
 from grpo_watch.pipeline.offline import read_run
 from grpo_watch.report.blindness import unjudged
 from grpo_watch.report.view import software
+from grpo_watch.report.words import say, sentence_words
 from grpo_watch.rules.packs import rules_for
 from grpo_watch.safe_text import strict, visible
 from grpo_watch.sources.base import SourceStats
@@ -96,7 +98,8 @@ def sources_command(given: Namespace) -> int:
     if given.format == "json":
         print_json(document(examined, discoverer.problems))
     else:
-        sys.stdout.write(_as_text(examined, discoverer.problems, given.paths, color=given.color))
+        text = _as_text(examined, discoverer.problems, given.paths, chosen.language, color=given.color)
+        sys.stdout.write(text)
     return FOUND if examined else NOTHING_FOUND
 
 
@@ -176,7 +179,9 @@ def _channel(channel: FoundChannel, stats: SourceStats | None) -> dict[str, Any]
     }
 
 
-def _as_text(examined: Sequence[ExaminedRun], problems: Sequence[str], paths: Sequence[str], *, color: bool) -> str:
+def _as_text(
+    examined: Sequence[ExaminedRun], problems: Sequence[str], paths: Sequence[str], language: str, *, color: bool
+) -> str:
     def lines(console: Console) -> None:
         for one in examined:
             for line, style in _lines(one):
@@ -185,43 +190,45 @@ def _as_text(examined: Sequence[ExaminedRun], problems: Sequence[str], paths: Se
                 console.print(Padding(Text(text, style=style, overflow="fold"), indent, expand=False))
             console.print()
         for problem in problems:
-            console.print(visible(problem), style="yellow")
+            console.print(visible(sentence_words(language, problem, "errors")), style="yellow")
         if not examined:
-            console.print(f"no run found in {visible(', '.join(paths))}")
+            console.print(say(language, "no run found in {paths}", paths=visible(", ".join(paths))))
             for path in () if problems else local_paths(paths):
-                console.print(f"{visible(path)}: {visible(nothing_there(Path(path)))}")
+                console.print(visible(sentence_words(language, f"{path}: {nothing_there(Path(path))}", "errors")))
 
     return printed(lines, color=color, markup=False, emoji=False)
 
 
 def _lines(one: ExaminedRun) -> Iterator[tuple[str, str]]:
     """Text and style of each line of one run's block."""
-    snapshot, found = one.snapshot, one.found
+    snapshot, found, say_so = one.snapshot, one.found, partial(say, one.snapshot.language)
+    said, colon = partial(sentence_words, snapshot.language, part="errors"), say_so(": ")
     name = " ".join(part for part in (snapshot.framework, snapshot.version) if part)
     place = visible(found.remote or str(found.root))
-    yield f"{visible(found.name)}  {software(name)}  {place}", "bold"
+    yield f"{visible(found.name)}  {say_so(software(name))}  {place}", "bold"
     for channel in found.channels:
         stats = one.stats.get(channel.name)
         if _worth_showing(channel, stats):
             yield f"  {visible(_place(channel))}", _style(stats)
-            yield f"      {channel.what.value}: {_gave(channel, stats)}", "dim"
+            yield f"      {channel.what.value}{colon}{_gave(channel, stats, snapshot.language)}", "dim"
     for line in guessed_lines(snapshot.judgement.guessed):
-        yield f"  {visible(line)}", "yellow"
+        yield f"  {visible(said(line))}", "yellow"
     unknown = [key for key in one.unknown_keys if key not in snapshot.judgement.guessed]
     if unknown:
         keys = ", ".join(visible(key) for key in unknown[:12])
-        yield f"  unknown metrics, kept as raw:<key>: {keys}", ""
+        yield f"  {say_so('unknown metrics, kept as raw:<key>: {keys}', keys=keys)}", ""
     for note in one.notes:
-        yield f"  {visible(note)}", ""
+        yield f"  {visible(said(note))}", ""
     for problem in found.problems:
-        yield f"  {visible(problem)}", "yellow"
+        yield f"  {visible(said(problem))}", "yellow"
     live = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
-    yield f"  {live} of {len(snapshot.rules)} rules can judge this run", ""
+    yield f"  {say_so('{n} of {all} rules can judge this run', n=live, all=len(snapshot.rules))}", ""
     for label, reason, rules in unjudged(snapshot):
-        yield f"  {label}: {', '.join(rules)} ({visible(reason)})", "dim"
+        yield f"  {label}{colon}{say_so('{what} ({cost})', what=', '.join(rules), cost=visible(reason))}", "dim"
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
-            yield f"  broken: {rule.rule} ({visible(rule.reason)})", "red"
+            why = say_so("{what} ({cost})", what=rule.rule, cost=visible(rule.reason))
+            yield f"  {say_so('broken')}{colon}{why}", "red"
 
 
 def _place(channel: FoundChannel) -> str:
@@ -236,20 +243,22 @@ def _worth_showing(channel: FoundChannel, stats: SourceStats | None) -> bool:
     return not (channel.what is ChannelContent.RUN_CONFIG and silent)
 
 
-def _gave(channel: FoundChannel, stats: SourceStats | None) -> str:
-    parts = [GIVES[channel.what]]
+def _gave(channel: FoundChannel, stats: SourceStats | None, language: str) -> str:
+    say_so, said = partial(say, language), partial(sentence_words, language, part="errors")
+    parts = [say_so(GIVES[channel.what])]
     if stats is not None:
-        parts.append(f"{stats.records} record{'' if stats.records == 1 else 's'}")
+        words = "1 record" if stats.records == 1 else "{n} records"
+        parts.append(say_so(words, n=stats.records))
         if stats.skipped:
-            first = f" (first: {visible(stats.first_bad)})" if stats.first_bad else ""
-            parts.append(f"{sum(stats.skipped.values())} skipped{first}")
+            first = say_so(" (first: {what})", what=visible(said(stats.first_bad))) if stats.first_bad else ""
+            parts.append(say_so("{n} skipped", n=sum(stats.skipped.values())) + first)
         if stats.problem:
-            parts.append(visible(stats.problem))
+            parts.append(visible(said(stats.problem)))
     if channel.segment:
-        parts.append(f"part {channel.segment + 1}")
+        parts.append(say_so("part {n}", n=channel.segment + 1))
     if channel.shows_end:
-        parts.append("shows the end of the run")
-    return ", ".join(parts)
+        parts.append(say_so("shows the end of the run"))
+    return say_so(", ").join(parts)
 
 
 def _style(stats: SourceStats | None) -> str:

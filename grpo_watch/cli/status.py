@@ -86,4 +86,5 @@ def _unable(rules: Sequence[Mapping[str, Any]], language: str, *, verbose: bool)
         if rule["status"] == "broken" or (verbose and rule["status"] == "blind"):
             by_reason.setdefault((rule["blindness"] or rule["status"], rule["text"]), []).append(rule["rule"])
     for (kind, reason), names in by_reason.items():
-        yield f"  {say(language, LABELS.get(kind, kind))}{say(language, ': ')}{', '.join(names)} ({reason})"
+        why = say(language, "{what} ({cost})", what=", ".join(names), cost=reason)
+        yield f"  {say(language, LABELS.get(kind, kind))}{say(language, ': ')}{why}"

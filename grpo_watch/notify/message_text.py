@@ -106,7 +106,9 @@ def counted(parts: Iterable[Notification], language: str = ENGLISH) -> str:
     count = Counter(map(_urgency, parts))
     words = "warnings" if count["warning"] > 1 else "warning"
     named = [(count[kind], say(language, words if kind == "warning" else kind)) for kind in _URGENCY]
-    return say(language, ", ").join(f"{number} {kind}" for number, kind in named if number)
+    return say(language, ", ").join(
+        say(language, "{n} {kind}", n=number, kind=kind) for number, kind in named if number
+    )
 
 
 def listed(

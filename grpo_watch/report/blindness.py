@@ -186,7 +186,7 @@ def blind_words(found: Coverage, snapshot: RunSnapshot) -> str:
     parts += [say(snapshot.language, "set {settings}", settings=given)] * bool(settings)
     parts += [say(snapshot.language, "pass {options}", options=" ".join(passed))] * bool(passed)
     words = say(snapshot.language, "{n} blind", n=found.blind)
-    return say(snapshot.language, ": ").join([words, *filter(None, [", ".join(parts)])])
+    return say(snapshot.language, ": ").join([words, *filter(None, [say(snapshot.language, ", ").join(parts)])])
 
 
 def blindness(rule: RuleView, snapshot: RunSnapshot) -> Blindness:

@@ -106,7 +106,10 @@ def _totals(reports: Sequence[RunReport]) -> Text:
     counted = Counter(report.snapshot.verdict for report in reports)
     line = Text(say_so("{n} runs", n=len(reports)) + say_so(": "), style="bold")
     counts = [
-        Text(f"{counted[verdict]} {say_so(verdict.value.replace('-', ' '))}", style=STYLES.get(verdict.value, ""))
+        Text(
+            say_so("{n} {kind}", n=counted[verdict], kind=say_so(verdict.value.replace("-", " "))),
+            style=STYLES.get(verdict.value, ""),
+        )
         for verdict in WORST_FIRST
         if counted[verdict]
     ]
@@ -179,28 +182,30 @@ def _reservations(snapshot: RunSnapshot) -> Iterator[tuple[Text, int]]:
     for caveat in caveats(snapshot):
         yield Text(visible(say(snapshot.language, caveat)), style="yellow"), 2
     for label, line in judgement_lines(snapshot):
-        yield Text(f"{label}: {visible(line)}", style="dim yellow"), 2
+        yield Text(f"{label}{say(snapshot.language, ': ')}{visible(line)}", style="dim yellow"), 2
 
 
 def _footer(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
-    snapshot = report.snapshot
+    snapshot, say_so = report.snapshot, partial(say, report.snapshot.language)
+    colon = say_so(": ")
     yield from _reservations(snapshot)
     missing = blind_words(coverage(snapshot), snapshot)
     if missing:
         yield (
-            Text(missing + ("" if verbose else say(snapshot.language, " (-v lists the rules)")), style="dim yellow"),
+            Text(missing + ("" if verbose else say_so(" (-v lists the rules)")), style="dim yellow"),
             2,
         )
     if verbose:
         for label, reason, rules in unjudged(snapshot):
-            yield Text(f"{label}: {', '.join(rules)}: {visible(reason)}", style="dim"), 2
+            yield Text(f"{label}{colon}{', '.join(rules)}{colon}{visible(reason)}", style="dim"), 2
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
-            yield Text(f"broken: {rule.rule}: {visible(rule.reason)}", style="red"), 2
+            yield Text(f"{say_so('broken')}{colon}{rule.rule}{colon}{visible(rule.reason)}", style="red"), 2
     for note in report.notes:
-        yield Text(visible(note), style="dim"), 2
+        yield Text(visible(sentence_words(snapshot.language, note, "errors")), style="dim"), 2
     for problem in report.problems:
-        yield Text(f"problem: {visible(problem)}", style="yellow"), 2
+        what = sentence_words(snapshot.language, problem, "errors")
+        yield Text(visible(say_so("problem: {what}", what=what)), style="yellow"), 2
     yield from _channels(report)
 
 
@@ -212,7 +217,7 @@ def _channels(report: RunReport) -> Iterator[tuple[Text, int]]:
             skipped = ", ".join(f"{count} {reason}" for reason, count in odd.items())
             message = channel.problem or f"skipped {skipped}; first: {channel.first_bad}"
             said = sentence_words(report.snapshot.language, message, "errors")
-            yield Text(f"{visible(channel.name)}: {visible(said)}", style="dim"), 2
+            yield Text(f"{visible(channel.name)}{say(report.snapshot.language, ': ')}{visible(said)}", style="dim"), 2
 
 
 RULE = (

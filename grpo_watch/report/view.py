@@ -188,7 +188,7 @@ def progress(snapshot: RunSnapshot) -> str:
 
 def facts(snapshot: RunSnapshot) -> list[str]:
     """Framework, step, attempt, each in a few words."""
-    phrases = [software(snapshot.framework, snapshot.version), progress(snapshot)]
+    phrases = [say(snapshot.language, software(snapshot.framework, snapshot.version)), progress(snapshot)]
     return [*phrases, say(snapshot.language, "attempt {n}", n=snapshot.attempt)] if snapshot.attempt > 1 else phrases
 
 
@@ -215,7 +215,7 @@ def judgement_lines(snapshot: RunSnapshot) -> Iterator[tuple[str, str]]:
         words = "{key}: if this is it, say so with {line} in grpo-watch.yaml"
         yield say(snapshot.language, "not read"), say(snapshot.language, words, key=key, line=line)
     for line in guessed_lines(judgement.guessed):
-        yield say(snapshot.language, "guessed"), line
+        yield say(snapshot.language, "guessed"), sentence_words(snapshot.language, line, "errors")
 
 
 def _alike(finding: Finding) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -81,6 +82,21 @@ def test_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b[" not in text
 
 
+def test_it_is_chinese_where_the_settings_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the channels are called, names and what a file holds stay; ``check`` says the same of skipped lines."""
+    monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
+    row = '{"step": %d, "reward": 0.5, "loss": 0.1}'
+    (tmp_path / "logging.jsonl").write_text("\n".join([row % 1, "{torn", row % 2, row % 3, ""]), encoding="utf-8")
+    assert run_cli(["sources", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "metrics jsonl：指标行，3 条记录，跳过 1 处（第一处：not-json: line 2: " in text
+    assert re.search(r"\n  \d+ 条规则中有 \d+ 条能判断此任务\n  缺数据：.*（缺少 checkpoints，或 probe）\n", text)
+    run_cli(["check", str(tmp_path)])
+    assert "  logging.jsonl：跳过 1 处不是合法 JSON；第一处：not-json: line 2: " in capsys.readouterr().out
+
+
 def test_contradicting_channels_are_reported_and_are_no_finding(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A console of another job in the folder: its loss of 9.5 at step 3 is not the JSON lines' 0.0 to four digits."""
     (run / "train.log").write_text(
@@ -145,4 +161,5 @@ def test_every_kind_of_channel_is_explained() -> None:
 def test_a_skip_without_an_example_has_no_empty_parenthesis(first: str, expected: str) -> None:
     stats = SourceStats(first_bad=first)
     stats.skipped[next(iter(Skip))] = 1
-    assert _gave(FoundChannel("a", ChannelContent.JSONL, Path("a")), stats) == f"metric rows, 0 records, {expected}"
+    gave = _gave(FoundChannel("a", ChannelContent.JSONL, Path("a")), stats, "en")
+    assert gave == f"metric rows, 0 records, {expected}"

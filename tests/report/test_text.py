@@ -76,7 +76,7 @@ def test_the_table_is_in_the_readers_language_with_columns_below_each_other() ->
     table = [cells_of(line) for line in shown.getvalue().splitlines()[-4:]]
     assert [cells[0].split()[1] for cells in table[:3]] == ["结论", "严重", "正常"]
     assert len({place for _, place in table[:3]}) == 1
-    assert table[3][0] == "2 个任务：1 严重，1 正常"
+    assert table[3][0] == "2 个任务：严重 1，正常 1"
 
 
 def cells_of(line: str) -> tuple[str, int]:

@@ -17,6 +17,7 @@ import yaml
 import grpo_watch
 from grpo_watch.advisories.entries import advisories
 from grpo_watch.catalogue import catalogue
+from grpo_watch.cli.sources import GIVES
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import Severity
@@ -67,7 +68,7 @@ def test_it_is_translated_with_the_same_names(name: str) -> None:
 
 def ours() -> set[str]:
     """Every text of ours that is shown in the reader's language: arguments of ``say`` and ``t``, labels, causes."""
-    texts = {SEE_FROZEN, SEEN_LATER, *TIMES, *LABELS.values(), *(kind.title for kind in KINDS)}
+    texts = {SEE_FROZEN, SEEN_LATER, *TIMES, *LABELS.values(), *GIVES.values(), *(kind.title for kind in KINDS)}
     texts |= {each.value.replace("-", " ") for each in (*Severity, *RunVerdict, *RuleStatus)}
     for module in PACKAGE.rglob("*.py"):
         texts |= set(_given(ast.parse(module.read_text(encoding="utf-8"))))
@@ -471,7 +472,7 @@ def test_a_finding_begins_in_the_readers_language() -> None:
 def test_a_note_on_a_log_of_several_jobs_has_the_readers_language() -> None:
     how = "grep -F '(b, pid=' LOG | grpo-watch check -"
     note = f"skipped 2 not-a-row; first: not-a-row: several jobs write to this log, a is read; others: {how}"
-    expected = f"跳过 2 not-a-row；第一处：not-a-row：多个任务写在这份日志里，读的是 a；其余的：{how}"
+    expected = f"跳过 2 处不是数据行；第一处：not-a-row：多个任务写在这份日志里，读的是 a；其余的：{how}"
     assert sentences("zh", "errors").said(note) == expected
 
 
