@@ -13,7 +13,7 @@ from grpo_watch.daemon.run_detail import RunDetail
 from grpo_watch.daemon.run_end import QUIET_ENDED
 from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
-from grpo_watch.daemon.schedule import SECOND, Intervals, Jumps, intervals
+from grpo_watch.daemon.schedule import GROWING_SECONDS, SECOND, Intervals, Jumps, intervals
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState, Transition
@@ -91,7 +91,7 @@ class Daemon:
         )
         self._registry.restore(clock())
         self._turns = Histogram()
-        self._ticked_at, self._jumps = 0.0, Jumps()
+        self._ticked_at, self._jumps, self._apart = 0.0, Jumps(), Intervals()
         self._rows_stored_at = 0.0
         self._kept_at = clock()
         self._state_bytes = state_writer.store.size()
@@ -160,9 +160,8 @@ class Daemon:
         now = self._clock()
         self._reload(now)
         self._registry.take_found(now)
-        apart = intervals(len(self._registry.order.watches))
-        due, more = self._give_turns(now, changed, watched, apart)
-        self._store(now, due, apart.store)
+        due, more = self._give_turns(now, changed, watched)
+        self._store(now, due, self._apart.store)
         read = self._registry.taken if self._registry.ready else self._shown
         self._registry.end(now, due)
         if self._plan.exit_when_done and self._registry.over():
@@ -201,14 +200,17 @@ class Daemon:
             log.warning("rules reloaded", extra={"fields": {"rules": len(self._rules.now.rules)}})
 
     def _give_turns(
-        self, now: float, changed: Collection[Path], watched: Collection[Path], apart: Intervals
+        self, now: float, changed: Collection[Path], watched: Collection[Path]
     ) -> tuple[Collection[WatchedRun], bool]:
         """Let the runs work that are due; which these are, and whether there is more to do at once."""
         ticks, before = abs(now - self._ticked_at) >= SECOND, self._ticked_at
         if ticks:
             self._ticked_at = now
             self._registry.pass_by(now)
+            watches = self._registry.order.watches
+            self._apart = intervals(sum(watch.rest.gave_at >= now - GROWING_SECONDS for watch in watches))
         jumped = ticks and self._jumps.seen(now, self._timer())
+        apart = self._apart
         found = self._registry.order.due(now, changed, watched, every=self._all_due or jumped or now < before)
         due, more, until = list[WatchedRun](), False, math.inf
         for watch in first_in_line(found):

@@ -236,8 +236,10 @@ class RunRegistry:
         if run.is_read and (run.reader.found.roots != found.roots or run.reader.reads_unlike(found)):
             self._begin(run, found, now)  # the watched path leads elsewhere by now, or other channels show more
         elif run.is_read:
+            news = not run.reader.has_all(found)
             run.update(found)
-            self.order.hurry(run, now)
+            if news:
+                self.order.hurry(run, now)
         elif (ended := run.life.ended) is None or run.life.lost or newest_write(found) > max(ended, run.written):
             self._begin(run, found, now, grown=run.written > 0.0)
         else:

@@ -52,9 +52,11 @@ class Jumps:
 
 
 FEW_RUNS = 100
-"""So many runs are read whenever there may be something new, and their rows stored in one commit a second."""
+"""So many growing runs are read whenever there may be something new, and their rows stored in one commit a second."""
 READ_SECONDS, TICK_SECONDS, LIST_SECONDS, STORE_SECONDS = 0.0005, 0.002, 0.004, 0.004
 """Added for each run beyond these; ``python benchmarks/fleet.py`` shows what 1,000 runs cost."""
+GROWING_SECONDS = 60.0
+"""A run grows that gave something within the last minute: jobs write about a row a minute."""
 SECOND = 1.0
 
 
@@ -72,7 +74,7 @@ class Intervals:
 
 
 def intervals(runs: int) -> Intervals:
-    """The shortest intervals while so many runs are watched."""
+    """The shortest intervals while so many runs grow."""
     many = max(0, runs - FEW_RUNS)
     return Intervals(
         READ_SECONDS * many, SECOND + TICK_SECONDS * many, SECOND + LIST_SECONDS * many, SECOND + STORE_SECONDS * many
@@ -93,17 +95,17 @@ class Rest:
     """
 
     def __init__(self, now: float) -> None:
-        self._gave_at = self._read_at = now
+        self.gave_at = self._read_at = now
 
     def until(self, least: float = 0.0, *, watched: bool = False) -> float:
         """When that is (Unix seconds); ``least`` are seconds to rest in any case, ``watched``: a write would end it."""
-        quiet = (self._read_at - self._gave_at) / SHARE
+        quiet = (self._read_at - self.gave_at) / SHARE
         return self._read_at + (LONGEST_WATCHED_SECONDS if watched else max(least, min(LONGEST_SECONDS, quiet)))
 
     def read(self, now: float, *, gave: bool) -> None:
         """The run was read, and gave something or nothing."""
-        if gave or now < self._gave_at:
-            self._gave_at = now
+        if gave or now < self.gave_at:
+            self.gave_at = now
         self._read_at = now
 
 

@@ -23,9 +23,9 @@ POLL_SECONDS = 1.0
 LOOK_SECONDS, LOOK_SECONDS_OF_MANY = 5.0, 15.0
 """… and between two looks at most in any case, with few runs and with more than …"""
 MANY_RUNS = 300
-CPU_SHARE = 5.0
+CPU_SHARE = 2.0
 """A look is followed by a rest of so many times its processor time: wall time would grow with the machine's load. There
-is one only where something came or went; a new folder among 300 is then seen within two seconds."""
+is one only where something came or went; a new folder among 1,000 is then seen within two seconds."""
 STOP_SECONDS = 2.0
 DONE = 0
 """In the inbox: end, no signal asked for it."""

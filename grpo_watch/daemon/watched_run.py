@@ -115,7 +115,7 @@ class WatchedRun:
         self._ticked_at = 0.0
         self._growth: dict[str, float] = {}
         """When logs grew last that gave no item since, by channel (Unix seconds)."""
-        self._rest = Rest(now)
+        self.rest = Rest(now)
         self.safe = True
         """Whether its alerts rest on all that the stored ones do."""
         self._more = False
@@ -201,7 +201,7 @@ class WatchedRun:
 
     def due_at(self, now: float, watched: Collection[Path], apart: Intervals) -> float:
         """When it needs its next turn (Unix seconds), if nothing is written in ``watched`` folders by then."""
-        rests = self._rest.until(apart.read, watched=self.reader.lies_in(watched))
+        rests = self.rest.until(apart.read, watched=self.reader.lies_in(watched))
         lists = self.reader.lists_at(now, apart.listing)
         return min([rests, *self._alarms(), *([] if lists is None else [lists])])
 
@@ -229,7 +229,7 @@ class WatchedRun:
         self._growth |= dict.fromkeys(taken.grown, now)
         if taken.items or taken.grown:
             self.end.touch(now)
-        self._rest.read(now, gave=taken.items > 0)
+        self.rest.read(now, gave=taken.items > 0)
         self._more = taken.more
         return self._more
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon import daemon
 from grpo_watch.daemon.run_reader import RunReader, TurnResult
-from grpo_watch.daemon.schedule import FEW_RUNS, Intervals, Rest, intervals
+from grpo_watch.daemon.run_registry import WHOLE_LOOKS
+from grpo_watch.daemon.schedule import FEW_RUNS, GROWING_SECONDS, Intervals, Rest, intervals
 from grpo_watch.engine.records import AlertState
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import rule_set
@@ -121,6 +122,37 @@ def test_a_log_in_a_watched_folder_is_not_looked_at_before_it_is_written(
         one.now = began + second
         one.daemon.turn((), watched)
     assert 2 <= len(read) <= 3  # a file system may say nothing of a write
+    one.close()
+
+
+def test_looks_that_find_nothing_new_give_no_run_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, read = Run(tmp_path), list[float]()
+    one = live(tmp_path, run.path.stat().st_mtime)
+    one.settle()
+    watched = one.folders()
+    one.daemon.turn((), watched)
+    monkeypatch.setattr(RunReader, "read", lambda _, now, *__: read.append(now) or TurnResult(0, more=False))
+    for _ in range(2 * WHOLE_LOOKS):
+        one.look()
+        one.daemon.turn((), watched)
+    assert read == []
+    one.daemon.turn([run.path], watched)
+    assert read == [one.now]
+    one.close()
+
+
+def test_runs_at_rest_slow_down_no_run_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, growing = [Run(tmp_path, f"run{number}") for number in range(3)], list[int]()
+    monkeypatch.setattr(daemon, "intervals", lambda runs: growing.append(runs) or Intervals())
+    one = live(tmp_path, runs[-1].path.stat().st_mtime)
+    one.settle()
+    one.settle()
+    assert growing[-1] == 3
+    one.now += GROWING_SECONDS
+    runs[0].write(0.2)
+    one.settle()
+    one.settle()
+    assert growing[-1] == 1
     one.close()
 
 

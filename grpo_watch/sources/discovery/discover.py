@@ -295,9 +295,11 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
 def _config_channels(parts: Sequence[FoundPart], draft: RunDraft, order: dict[FoundPart, int]) -> list[FoundChannel]:
     """One per folder that may hold configuration: the root, and what lies between it and a channel."""
     folders = {draft.root: 0}
+    above = draft.root.parts
     for part in parts:
-        names = part.folder.relative_to(draft.root).parts if part.folder.is_relative_to(draft.root) else ()
-        plain = list(takewhile(lambda name: name not in HOLDS_NO_CONFIG, names))
+        names = part.folder.parts
+        below = names[len(above) :] if names[: len(above)] == above else ()
+        plain = list(takewhile(lambda name: name not in HOLDS_NO_CONFIG, below))
         for depth in range(1, len(plain) + 1):
             folder = draft.root.joinpath(*plain[:depth])
             folders[folder] = order[part] if folder == part.folder else folders.get(folder, 0)
@@ -308,7 +310,7 @@ def _config_channels(parts: Sequence[FoundPart], draft: RunDraft, order: dict[Fo
 
 
 def _relative(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    return path.as_posix().removeprefix(f"{root.as_posix().rstrip('/')}/")
 
 
 def _telling(parts: Sequence[str]) -> int:

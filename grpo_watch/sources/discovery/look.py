@@ -103,8 +103,8 @@ class Look:
 def _with_versions(files: Iterable[Path]) -> set[Path]:
     """Folders with several version folders: which jobs these belong to shows by which of them grow."""
     versions: dict[Path, set[Path]] = {}
-    for path in files:
-        for folder in path.parents:
+    for below in {path.parent for path in files}:
+        for folder in (below, *below.parents):
             if VERSION_FOLDER.fullmatch(folder.name):
                 versions.setdefault(folder.parent, set()).add(folder)
     return {parent for parent, found in versions.items() if len(found) > 1}

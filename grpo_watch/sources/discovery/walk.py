@@ -65,33 +65,31 @@ class Walk:
     def folder(self, path: Path, depth: int = 0) -> WalkedFolder:
         """The folder and what lies below it, names sorted; unreadable or cut-off parts are in ``problems``."""
         listed = WalkedFolder(path)
-        for entry in self._entries(path):
-            here = Path(entry.path)
+        for entry, here in self._entries(path):
             if entry.name.startswith(".") or self._repeats(entry, here) or not self._stays_inside(entry, here):
                 continue
             if _is_folder(entry):
-                self._add_folder(listed, entry, depth)
+                self._add_folder(listed, entry.name, here, depth)
             elif (dump := parquet_dump(entry.name)) is not None:
                 listed.parquet = dump[0]
             else:
                 listed.files.append(here)
         return listed
 
-    def _add_folder(self, listed: WalkedFolder, entry: os.DirEntry[str], depth: int) -> None:
-        path = Path(entry.path)
-        known = layout_of(entry.name)
+    def _add_folder(self, listed: WalkedFolder, name: str, path: Path, depth: int) -> None:
+        known = layout_of(name)
         layout = known[0] if known is not None else None
         if layout is not None and not layout.holds:
             listed.checkpoints = True
             listed.states = listed.states or STATE in layout.markers
-        elif entry.name in SKIPPED or any(one.unfinished and one.unfinished.fullmatch(entry.name) for one in layouts()):
-            if entry.name == TABLES[0]:  # wandb's tables lie in it
+        elif name in SKIPPED or any(one.unfinished and one.unfinished.fullmatch(name) for one in layouts()):
+            if name == TABLES[0]:  # wandb's tables lie in it
                 self._enter(path)
                 self._enter(path / TABLES[1])
         elif layout is not None and (listed.steps or self._is_step(path, layout)):
             listed.steps = True
             listed.checkpoints = listed.checkpoints or path.parent.name not in layout.not_below
-        elif is_step_folder(entry.name) and len(listed.folders) >= MOST_DUMPS:
+        elif is_step_folder(name) and len(listed.folders) >= MOST_DUMPS:
             return  # one per step: the first show that they are there
         elif depth + 1 > MAX_DEPTH:
             self.problems.append((path, f"not searched: deeper than {MAX_DEPTH} folders; name it directly"))
@@ -110,14 +108,15 @@ class Walk:
             return False
         return not layout.holds.isdisjoint(names)
 
-    def _entries(self, path: Path) -> list[os.DirEntry[str]]:
-        found: list[os.DirEntry[str]] = []
+    def _entries(self, path: Path) -> list[tuple[os.DirEntry[str], Path]]:
+        found: list[tuple[os.DirEntry[str], Path]] = []
         tables = dumps = 0
         self._enter(path)
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    table, dump = entry.name.startswith("completions_"), may_be_dump(Path(entry.path))
+                    here = Path(entry.path)
+                    table, dump = entry.name.startswith("completions_"), may_be_dump(here)
                     tables, dumps = tables + table, dumps + dump
                     if (table and tables > 1) or (dump and dumps > MOST_DUMPS):
                         continue  # one file per step: the first show that they are there
@@ -125,12 +124,12 @@ class Walk:
                         self.problems.append((path, f"search ended after {MAX_ENTRIES} entries; name the run's folder"))
                         break
                     self._left -= 1
-                    found.append(entry)
+                    found.append((entry, here))
         except OSError as error:
             if lacking(error):
                 raise
             self.problems.append((path, f"can't be listed: {error.strerror or error}"))
-        return sorted(found, key=lambda entry: entry.name)
+        return sorted(found, key=lambda one: one[0].name)
 
     def _repeats(self, entry: os.DirEntry[str], path: Path) -> bool:
         """Whether it is a link to what the walk lists anyway (``last-checkpoint``, ``latest.log``)."""
