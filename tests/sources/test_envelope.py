@@ -51,7 +51,7 @@ ROW = b"step:3 - a/b:1"
     ],
 )
 def test_the_bare_line(wrapped: bytes) -> None:
-    assert Envelope().take(wrapped) == [ROW] or Envelope().take(wrapped) == (ROW,)
+    assert Envelope().unwrap(wrapped) == [ROW] or Envelope().unwrap(wrapped) == (ROW,)
 
 
 @pytest.mark.parametrize(
@@ -71,26 +71,26 @@ def test_the_bare_line(wrapped: bytes) -> None:
     ],
 )
 def test_plain_text_stays(plain: bytes) -> None:
-    assert list(Envelope().take(plain)) == [plain]
+    assert list(Envelope().unwrap(plain)) == [plain]
 
 
 def test_a_line_cut_by_kubernetes() -> None:
     envelope = Envelope()
-    assert not envelope.take(b"2026-11-21T19:06:58.1Z stdout P step:3 - a/")
+    assert not envelope.unwrap(b"2026-11-21T19:06:58.1Z stdout P step:3 - a/")
     assert envelope.open
-    assert list(envelope.take(b"2026-11-21T19:06:58.1Z stdout F b:1")) == [ROW]
+    assert list(envelope.unwrap(b"2026-11-21T19:06:58.1Z stdout F b:1")) == [ROW]
     assert not envelope.open
 
 
 def test_a_line_cut_by_docker() -> None:
     envelope = Envelope()
-    assert not envelope.take(b'{"log":"step:3 - a/","stream":"stdout"}')
-    assert list(envelope.take(b'{"log":"b:1\\n","stream":"stdout"}')) == [ROW]
+    assert not envelope.unwrap(b'{"log":"step:3 - a/","stream":"stdout"}')
+    assert list(envelope.unwrap(b'{"log":"b:1\\n","stream":"stdout"}')) == [ROW]
 
 
 def test_bars_inside_one_line_of_docker() -> None:
     line = json.dumps({"log": "\r 1%|x\r 2%|x\n", "stream": "stderr"}, separators=(",", ":")).encode()
-    assert list(Envelope().take(line)) == [b" 1%|x", b" 2%|x"]
+    assert list(Envelope().unwrap(line)) == [b" 1%|x", b" 2%|x"]
 
 
 def entry(**fields: object) -> bytes:
@@ -99,15 +99,15 @@ def entry(**fields: object) -> bytes:
 
 def test_a_line_cut_by_journald() -> None:
     envelope = Envelope()
-    assert not envelope.take(entry(MESSAGE="step:3 - a/", _LINE_BREAK="line-max"))
+    assert not envelope.unwrap(entry(MESSAGE="step:3 - a/", _LINE_BREAK="line-max"))
     assert envelope.open
-    assert list(envelope.take(entry(MESSAGE="b:1", _LINE_BREAK="eof"))) == [ROW]
+    assert list(envelope.unwrap(entry(MESSAGE="b:1", _LINE_BREAK="eof"))) == [ROW]
 
 
 @pytest.mark.parametrize("message", [None, 5, [1, 2, 300], [[None]], {"a": 1}])
 def test_what_journalctl_left_out_is_counted(message: object) -> None:
     envelope = Envelope()
-    assert list(envelope.take(entry(MESSAGE=message))) == []
+    assert list(envelope.unwrap(entry(MESSAGE=message))) == []
     assert envelope.left_out == 1
 
 
@@ -136,7 +136,7 @@ def test_a_cut_line_is_bounded() -> None:
     envelope = Envelope()
     part = b"2026-11-21T19:06:58.1Z stdout P " + b"x" * 200_000
     for _ in range(10):
-        envelope.take(part)
+        envelope.unwrap(part)
     (rest,) = envelope.flush()
     assert len(rest) == LONGEST
 
@@ -144,7 +144,7 @@ def test_a_cut_line_is_bounded() -> None:
 @given(st.binary(max_size=400))
 def test_any_bytes_are_taken(data: bytes) -> None:
     envelope = Envelope()
-    pieces = [*envelope.take(data), *envelope.flush()]
+    pieces = [*envelope.unwrap(data), *envelope.flush()]
     assert all(len(piece) <= len(data) for piece in pieces)
 
 
@@ -152,7 +152,7 @@ def test_any_bytes_are_taken(data: bytes) -> None:
 def test_time_is_linear(unit: bytes) -> None:
     """1 MB of what almost is an envelope: milliseconds if each byte is looked at a few times, minutes if quadratic."""
     began = time.perf_counter()
-    Envelope().take(unit * (1_000_000 // len(unit)))
+    Envelope().unwrap(unit * (1_000_000 // len(unit)))
     assert time.perf_counter() - began < 60.0
 
 
@@ -160,16 +160,16 @@ def test_only_a_page_has_its_entities_taken_out() -> None:
     """In any other log they are a model's text, which must not become a row."""
     line = b"{&#39;loss&#39;: 8.0, &#39;kl&#39;: 80.0}<b>"
     log, page = Envelope(), Envelope()
-    assert list(log.take(b"Completion: <html>")) + list(log.take(line)) == [b"Completion: <html>", line]
-    page.take(b"<!DOCTYPE html>")
-    assert list(page.take(line)) == [b"{'loss': 8.0, 'kl': 80.0}"]
-    assert list(Envelope(page=page.page).take(line)) == [b"{'loss': 8.0, 'kl': 80.0}"]
+    assert list(log.unwrap(b"Completion: <html>")) + list(log.unwrap(line)) == [b"Completion: <html>", line]
+    page.unwrap(b"<!DOCTYPE html>")
+    assert list(page.unwrap(line)) == [b"{'loss': 8.0, 'kl': 80.0}"]
+    assert list(Envelope(page=page.page).unwrap(line)) == [b"{'loss': 8.0, 'kl': 80.0}"]
 
 
 def test_a_page_that_a_model_writes_later_makes_no_page() -> None:
     line = b"{&#39;loss&#39;: 8.0, &#39;kl&#39;: 80.0}"
     envelope = Envelope()
     for _ in range(100):
-        envelope.take(b"step 1 | reward: 0.5 | kl: 0.01")
-    envelope.take(b"<html>")
-    assert list(envelope.take(line)) == [line]
+        envelope.unwrap(b"step 1 | reward: 0.5 | kl: 0.01")
+    envelope.unwrap(b"<html>")
+    assert list(envelope.unwrap(line)) == [line]

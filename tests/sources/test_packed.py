@@ -169,14 +169,14 @@ def descriptors() -> int:
 def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the texts that were unpacked, piece by piece."""
     sizes: list[int] = []
-    take = packed.TextStream.take
+    unpack = packed.TextStream.unpack
 
     def counted(stream: packed.TextStream, data: bytes, most: int) -> bytes:
-        text = take(stream, data, most)
+        text = unpack(stream, data, most)
         sizes.append(len(text))
         return text
 
-    monkeypatch.setattr(packed.TextStream, "take", counted)
+    monkeypatch.setattr(packed.TextStream, "unpack", counted)
     return sizes
 
 

@@ -87,7 +87,7 @@ class Envelope:
         """Whether the beginning of a cut line is held."""
         return bool(self._cut)
 
-    def take(self, data: bytes) -> Sequence[bytes]:
+    def unwrap(self, data: bytes) -> Sequence[bytes]:
         """The pieces that this one completes: itself if plain, none of a cut line, several where it holds line ends."""
         self.rank = self.job = ""
         if self._head < HEAD:

@@ -89,7 +89,7 @@ class ConsoleParser(ConsoleRows):
         """The items of one piece (what is between two carriage returns or line ends)."""
         self._out, self._seen, self._savable, self._fed = [], seen, self.idle, data
         left_out = self._envelope.left_out
-        pieces = self._envelope.take(data)
+        pieces = self._envelope.unwrap(data)
         if self._envelope.left_out > left_out:
             self.stats.skip(Skip.LOST, LEFT_OUT)
         if len(pieces) != 1:
@@ -343,7 +343,7 @@ class ConsoleParser(ConsoleRows):
 
     def _text(self, data: bytes) -> None:
         traced, taken = self._errors.inside, self._errors.open
-        if taken and (sign := self._errors.take(data, self._envelope.rank)) is not None:
+        if taken and (sign := self._errors.sign_of(data, self._envelope.rank)) is not None:
             self._sign(sign)
             return
         if not traced and self._held and not self.steps.wiped and title_step(data) is None:
@@ -361,7 +361,7 @@ class ConsoleParser(ConsoleRows):
         elif found.trouble:
             if not taken:
                 self._save()
-                self._sign(self._errors.take(data, self._envelope.rank))
+                self._sign(self._errors.sign_of(data, self._envelope.rank))
         elif found.event is EventKind.FINISHED:
             self._event(found.event)
         elif found.event is not None:

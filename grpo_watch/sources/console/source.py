@@ -21,10 +21,6 @@ from grpo_watch.sources.rows.fields import PrintedField, fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
 from grpo_watch.sources.rows.own_lines import may_show
 
-MOST_REPEATS = 16
-"""A line that gave nothing so many times, one after the other, is read no more until another one comes: logs that wait,
-and texts that were made to be unpacked, hold millions of them. A failure that it stands for still counts each time."""
-
 
 class _RestartPoint(Struct):
     """A place to continue from, the parser's state there, and how many items were given since."""
@@ -65,9 +61,6 @@ class ConsoleSource(TailSource):
         self._mark = _RestartPoint(self._start or self._tail.cursor(self.name), state, self._again)
         self._left, self._leaving = self._mark, 0
         self._clean = self._again == 0
-        self._same: bytes | None = None
-        self._times = 0
-        self._adds: Counter[str] = Counter()
 
     def _rest(self) -> Iterator[Item]:
         yield from super()._rest()
@@ -102,17 +95,8 @@ class ConsoleSource(TailSource):
         if line.too_long:
             self.stats.skip(Skip.TOO_LONG, f"byte {line.start}: {line.end - line.start} bytes without a line end")
             return
-        parser, same = self._parser, line.data == self._same
-        if same and self._times > MOST_REPEATS:
-            for metric, count in self._adds.items():
-                parser.failed[metric] += count
-            return
-        was_idle, failed = parser.idle, parser.failed.copy() if same else parser.failed
+        parser, was_idle = self._parser, self._parser.idle
         items = parser.feed(line.data, seen)
-        nothing = was_idle and parser.idle and not items
-        self._times = self._times + 1 if nothing and same else 0
-        self._adds = parser.failed - failed
-        self._same = line.data if nothing else None
         if was_idle and (len(items) > 1 or not parser.idle):
             self._mark = _RestartPoint(self._tail.before(self.name, line), parser.saved)
         self._clean = parser.idle and not items

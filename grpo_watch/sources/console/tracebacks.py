@@ -166,7 +166,7 @@ class Tracebacks:
             self._since += 1
             self._last = self._last if self._since <= CLOSING else ""
 
-    def take(self, data: bytes, rank: str = "") -> Sign | None:
+    def sign_of(self, data: bytes, rank: str = "") -> Sign | None:
         """The sign that a line of text gives, if any; ``rank``: of the process that printed it, where that is known."""
         if self._lines:
             return self._traced(data, rank)

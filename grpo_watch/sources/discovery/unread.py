@@ -192,7 +192,7 @@ def _printed_numbers(path: Path, head: bytes) -> Iterator[tuple[int, Mapping[str
         elif (row := decode(line)) is not None:
             found = flat(row)
         elif len(line) <= LONGEST:
-            pieces = (piece.decode("utf-8", "replace") for piece in envelope.take(line))
+            pieces = (piece.decode("utf-8", "replace") for piece in envelope.unwrap(line))
             found = {one.name: one.text for piece in pieces for one in fields_of(piece)}
         numbers = {key: str(value).strip() for key, value in found.items() if is_number(value)}
         if len(numbers) > 1:

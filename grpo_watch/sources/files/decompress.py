@@ -66,7 +66,7 @@ class TextStream:
         self._begun = self.ended = self.held = False
         self._rest = b""
 
-    def take(self, data: bytes, most: int) -> bytes:
+    def unpack(self, data: bytes, most: int) -> bytes:
         """About so many bytes of the text at most.
 
         Raises:
@@ -136,24 +136,19 @@ class Unpacker:
         self._size, self._done, self.notice = 0, False, ""
         self._held_back = b""
 
-    @property
-    def size(self) -> int:
-        """Bytes of the text so far."""
-        return self._size
-
     def fill(self) -> int:
         """Unpack a piece; how many bytes were read or unpacked for it, 0 where there is no more for now."""
         if self._done or self._packed < 0:
             return 0
         data = b"" if self._stream.held else os.pread(self._packed, PACKED_PIECE, self._taken)
         if not data and not self._stream.held:
-            self._let_go()
+            self.close()
             return self._write(b"", whole=True)
         self._taken += len(data)
         self._last = (self._last + data)[-BEFORE:]
         most = min(LARGEST, AT_LEAST + DENSEST * self._taken)
         try:
-            text = self._stream.take(data, min(PIECE, most + 1 - self._size))
+            text = self._stream.unpack(data, min(PIECE, most + 1 - self._size))
         except SourceError as error:
             text = b""
             self._stop(str(error))
@@ -196,16 +191,6 @@ class Unpacker:
             self._begin()
             self.fill_to(read_to)
 
-    def text(self, size: int) -> int:
-        """The memory, once the text has so many bytes or there is no more, and the packed file closed.
-
-        Raises:
-            SourceError: the file is damaged from its beginning on.
-        """
-        self.first(size)
-        self.close()
-        return self.memory
-
     def first(self, size: int) -> None:
         """Unpack so many bytes at least, where there are so many; gives all handles back where that can't begin.
 
@@ -220,7 +205,9 @@ class Unpacker:
 
     def close(self) -> None:
         """Free the handle of the packed file; the text's is the reader's."""
-        self._let_go()
+        if self._packed >= 0:
+            os.close(self._packed)
+            self._packed = -1
 
     def _write(self, text: bytes, *, whole: bool) -> int:
         """Add to the text; a line that is not whole is held back while more comes, for the text may be cut there."""
@@ -240,12 +227,7 @@ class Unpacker:
     def _pass_over(self) -> None:
         self._taken = os.fstat(self._packed).st_size
         self._last = before(self._packed, self._taken)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._packed >= 0:
-            os.close(self._packed)
-            self._packed = -1
+        self.close()
 
 
 @contextmanager
@@ -259,7 +241,10 @@ def text_of(path: Path, roots: Sequence[Path], most: int) -> Iterator[int]:
     opened = descriptor = open_regular(path, roots)
     try:
         if is_packed(os.pread(opened, 8, 0)):
-            descriptor = Unpacker(Path(), os.dup(opened)).text(most)
+            text = Unpacker(Path(), os.dup(opened))
+            text.first(most)
+            text.close()
+            descriptor = text.memory
         yield descriptor
     finally:
         for each in {opened, descriptor}:

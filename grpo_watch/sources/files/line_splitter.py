@@ -53,7 +53,7 @@ class LineSplitter:
         """The last bytes before ``position``, as they were read."""
         return self._passed if self._before_skipped is None else self._before_skipped
 
-    def feed(self, data: bytes) -> None:
+    def add(self, data: bytes) -> None:
         """Take the piece that lies at ``offset``."""
         self.offset += len(data)
         self._held += data.replace(b"\r", b"\n") if self._bars else data

@@ -357,7 +357,7 @@ class Tail:
                 self._head += data[: HEAD - len(self._head)]
             self.bytes += len(data)
             self._last = (self._last + data[-BEFORE:])[-BEFORE:]
-            self._split.feed(data)
+            self._split.add(data)
 
     def _hole(self, offset: int) -> int | None:
         """Where the data after a hole at ``offset`` begins; None where there is none yet."""

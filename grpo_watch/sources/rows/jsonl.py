@@ -6,6 +6,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from types import MappingProxyType
@@ -188,21 +189,13 @@ def named_step(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def decode(data: bytes) -> dict[str, Any] | None:
     """The JSON object of a line; bare NaN and Infinity are understood; None for anything else."""
-    try:
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         row = _decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        row = _decode_nan(data)
-    return row if isinstance(row, dict) else None
-
-
-def _decode_nan(data: bytes) -> Any:
-    """Python's reader takes NaN, Infinity and numbers out of range; it is only asked about lines that are refused."""
-    if len(data) > NAN_LINE:
-        return None
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
+        return row if isinstance(row, dict) else None
+    with suppress(ValueError, RecursionError):  # Python's reader takes NaN, Infinity and numbers out of range
+        row = json.loads(data) if len(data) <= NAN_LINE else None
+        return row if isinstance(row, dict) else None
+    return None
 
 
 TIME = "time"

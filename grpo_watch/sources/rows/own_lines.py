@@ -14,6 +14,7 @@ from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess, names_updates
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fields_in
+from grpo_watch.sources.rows.own_steps import OwnSteps
 
 LONGEST = 2_000
 """Characters of a line that may be a row; own loops print some ten fields."""
@@ -49,10 +50,12 @@ EXAMPLE = re.compile(rb"\b(?:examples?|usage|format)\b", re.IGNORECASE)
 """What a line that ends with a colon says above a row that is quoted."""
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
 KEPT = (
-    *("sure", "_near", "_coarse", "_leads", "_rows", "_offset", "_before", "_carried", "_above"),
-    *("_end", "_last", "_template", "_noisy", "_example", "_quoted", "_below", "_begin"),
+    *("sure", "_near", "_carried", "_above", "_end", "_last", "_template", "_noisy"),
+    *("_example", "_quoted", "_below", "_begin"),
 )
-"""What is remembered across a restart as it is, first what older versions kept in a list."""
+"""What is remembered across a restart as it is, beside the steps."""
+OLDER = ("sure", "_near", "_coarse", "_leads", "_rows", "_offset", "_before", "_carried", "_above", *KEPT[4:])
+"""What older versions kept in a list."""
 
 
 class _Block(Struct):
@@ -142,11 +145,8 @@ class OwnLines:
     """Takes a log line by line; gives rows from the third consistent one on, the first three together.
 
     A row is one line with a step, a reward and another number; or such fields over several lines, which end with the
-    field that stood last before the first one came again. Of several lines only fields that may be a metric count.
-    Rows without a step have that of the newest counter above them, if it rises from row to row (``Iteration 12``, then
-    the numbers); else they are counted from 1. A step that begins again with each epoch goes on from the last one; one
-    that comes again with other values counts something coarser than rows, and the rows are counted. Of several ranks
-    the first is read.
+    field that stood last before the first one came again. Of several lines only fields that may be a metric count. Of
+    several ranks the first is read. ``OwnSteps`` says which steps the rows have.
 
     Args:
         state: what ``state`` gave before a restart.
@@ -160,15 +160,13 @@ class OwnLines:
         self._held: list[MetricLine] = []
         self._template: list[str] = []
         self._noisy: list[str] = []
-        self._rows = self._offset = 0
-        self._near = self._coarse = self._leads = self.sure = self.counted = False
-        self._example = self._quoted = False
+        self._steps = OwnSteps()
+        self._near = self.sure = self._example = self._quoted = False
         self._below: list[str] | None = None
         """The fields below a title of something else so far; None: there is none."""
         self._begin: str | None = None
         self._carried: int | None = None
         self._above: list[int | None] = []
-        self._before: tuple[int, int] | None = None
         self._decimals = KeyDecimals()
         if state:
             self._restore(json.loads(state))
@@ -179,18 +177,24 @@ class OwnLines:
             return ""
         held = [(row.step, row.values, row.max_steps, row.resolution) for row in self._held]
         decimals = (self._decimals.most, self._decimals.in_full)
-        kept = {name: getattr(self, name) for name in KEPT}
+        kept = {**{name: getattr(self, name) for name in KEPT}, **self._steps.state()}
         return json.dumps({**kept, "held": held, "block": astuple(self._block), "decimals": decimals})
 
     def _restore(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
         if not isinstance(state, Mapping):
-            state = dict(zip(KEPT, [*state[0][:4], *state[1], *state[2:4], *state[6:8]], strict=False))
+            state = dict(zip(OLDER, [*state[0][:4], *state[1], *state[2:4], *state[6:8]], strict=False))
         for name in KEPT:
             setattr(self, name, state.get(name, getattr(self, name)))
+        self._steps.restore(state)
         self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in state.get("held", ())]
         self._block = _Block(*state.get("block", ()))
         decimals = state.get("decimals", ({}, False))
         self._decimals = KeyDecimals(decimals[0], in_full=decimals[1])
+
+    @property
+    def counted(self) -> bool:
+        """Whether rows were counted, for want of a step in their lines."""
+        return self._steps.counted
 
     @property
     def scores_alone(self) -> bool:
@@ -319,12 +323,9 @@ class OwnLines:
 
     def _take(self, row: MetricLine) -> Sequence[MetricLine]:
         if self.sure:
-            if self._leads and row.step is None and (self._carried or 0) > (self._before or (-1, 0))[0]:
-                row = replace(row, step=self._carried)
             keys = row.values.keys()
             alike = 2 * len(keys & set(self._template)) >= min(len(keys), len(self._template))
-            part = row.step is None and self._before is not None  # of a step: an attempt at it, a single group
-            return tuple(self._placed([row])) if alike and not part else ()
+            return self._steps.later(row, self._carried) if alike else ()
         if self._held and not any(_follows(before, row) for before in self._held[-2:]):  # one step may be a misprint
             self._held, self._above = [], []
         self._held, self._above = [*self._held, row][-MOST_HELD:], [*self._above, self._carried][-MOST_HELD:]
@@ -332,29 +333,7 @@ class OwnLines:
             return ()
         rows, self._held, self.sure = self._held, [], True
         self._template = list(row.values)
-        above = [step for step in self._above if step is not None]
-        self._leads = len(above) == len(rows) and rows[0].step is None and above == sorted(set(above))
-        if self._leads:
-            rows = [replace(one, step=step) for one, step in zip(rows, above, strict=True)]
-        self._coarse = len({one.step for one in rows}) == 1
-        return tuple(self._placed(rows))
-
-    def _placed(self, rows: Iterable[MetricLine]) -> Iterable[MetricLine]:
-        """The rows at steps that rise within an attempt."""
-        for row in rows:
-            self._rows += 1
-            if self._coarse or row.step is None:
-                self.counted = True
-                yield MetricLine(self._rows, row.values, max_steps=None, resolution=row.resolution)
-                continue
-            epoch, before = int(row.values.get("epoch") or 0), self._before
-            if before is not None and row.step + self._offset <= before[0] and epoch > before[1]:
-                self._offset = before[0] + (1 if row.step == 0 else 0)
-            elif before is not None and epoch < before[1]:
-                self._offset = 0
-            step = row.step + self._offset
-            self._before = (step, epoch)
-            yield MetricLine(step, row.values, max_steps=row.max_steps, resolution=row.resolution)
+        return self._steps.first(rows, self._above)
 
     def flush(self) -> Sequence[MetricLine]:
         """The last row, if it is complete; of a log that has fewer than three those that show what they are."""

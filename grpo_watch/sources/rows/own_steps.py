@@ -1,0 +1,67 @@
+"""Gives the rows that own training loops print their steps, which rise within an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from grpo_watch.frameworks.line_reader import MetricLine
+
+KEPT = ("_rows", "_offset", "_before", "_coarse", "_leads")
+"""What is remembered across a restart."""
+
+
+class OwnSteps:
+    """The steps of a log's rows.
+
+    Rows without a step have that of the newest counter above them, if it rises from row to row (``Iteration 12``, then
+    the numbers); else they are counted from 1. A step that begins again with each epoch goes on from the last one; one
+    that comes again with other values counts something coarser than rows, and the rows are counted.
+
+    ``counted``: a row's step is its number.
+    """
+
+    def __init__(self) -> None:
+        self.counted = False
+        self._rows = self._offset = 0
+        self._coarse = self._leads = False
+        self._before: tuple[int, int] | None = None  # step and epoch of the row before
+
+    def state(self) -> dict[str, Any]:
+        """What later rows need."""
+        return {name: getattr(self, name) for name in KEPT}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state`` gave."""
+        for name in KEPT:
+            setattr(self, name, state.get(name, getattr(self, name)))
+
+    def first(self, rows: Sequence[MetricLine], counters: Sequence[int | None]) -> list[MetricLine]:
+        """The first rows of a log at their steps; ``counters``: the newest one above each."""
+        known = [counter for counter in counters if counter is not None]
+        self._leads = len(known) == len(rows) and rows[0].step is None and known == sorted(set(known))
+        if self._leads:
+            rows = [replace(row, step=counter) for row, counter in zip(rows, known, strict=True)]
+        self._coarse = len({row.step for row in rows}) == 1
+        return [self._placed(row) for row in rows]
+
+    def later(self, row: MetricLine, counter: int | None) -> Sequence[MetricLine]:
+        """A later row at its step; none of a part of a step: an attempt at it, a single group."""
+        if self._leads and row.step is None and (counter or 0) > (self._before or (-1, 0))[0]:
+            row = replace(row, step=counter)
+        return () if row.step is None and self._before is not None else (self._placed(row),)
+
+    def _placed(self, row: MetricLine) -> MetricLine:
+        self._rows += 1
+        if self._coarse or row.step is None:
+            self.counted = True
+            return replace(row, step=self._rows, max_steps=None)
+        epoch, before = int(row.values.get("epoch") or 0), self._before
+        if before is not None and row.step + self._offset <= before[0] and epoch > before[1]:
+            self._offset = before[0] + (1 if row.step == 0 else 0)
+        elif before is not None and epoch < before[1]:
+            self._offset = 0
+        self._before = (row.step + self._offset, epoch)
+        return replace(row, step=row.step + self._offset)
