@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import logging
 import os
+import socket
+import struct
+from contextlib import suppress
 from pathlib import Path
 
 from grpo_watch.errors import StateInUseError, UsageError
 
 FILE = "lock"
+CREDENTIALS = struct.Struct("3i")
 OWNER_ONLY = 0o700
 OTHERS = 0o077
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -22,7 +27,9 @@ log = logging.getLogger("grpo_watch.store")
 class StateLock:
     """The lock of one state directory, held from construction to ``release``; the file holds the holder's pid.
 
-    On a full disk a new directory can't be made, and nothing is held.
+    On a full disk a new directory can't be made; then the socket below is the only lock.
+    The file goes with a directory that is removed while it is held; then a socket without a file (Linux), named after
+    the place, still shows that there is a holder.
     A directory that is not there is made for its owner only; of one that others may enter a warning is logged.
 
     Raises:
@@ -32,6 +39,7 @@ class StateLock:
 
     def __init__(self, folder: Path) -> None:
         self._descriptor: int | None = None
+        self._mark: int | None = None
         try:
             folder.mkdir(OWNER_ONLY, parents=True, exist_ok=True)
             self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -43,6 +51,30 @@ class StateLock:
         else:
             self._lock(folder, self._descriptor)
             _warn(folder)
+        self._mark = self._mark_place(folder)
+
+    def _mark_place(self, folder: Path) -> int | None:
+        try:
+            above = folder.absolute().parent.stat()
+            place = f"{above.st_dev}:{above.st_ino}:{folder.absolute().name}"
+        except OSError:  # no room for it either
+            place = str(folder.absolute())
+        address = b"\0grpo-watch-state-" + hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest().encode()
+        mark = socket.socket(socket.AF_UNIX)
+        try:
+            mark.bind(address)
+            mark.listen(1)
+        except OSError as error:
+            mark.close()
+            holder = _holder(address) if error.errno == errno.EADDRINUSE else None
+            if holder is None:
+                return None  # no such sockets here, or a stranger's
+            self.release()
+            raise StateInUseError(
+                f"{folder}: in use by another grpo-watch (pid {holder}), which goes on although the directory was "
+                "removed; stop it or give this one its own --state-dir"
+            ) from None
+        return mark.detach()
 
     def _lock(self, folder: Path, descriptor: int) -> None:
         try:
@@ -65,8 +97,20 @@ class StateLock:
 
     def release(self) -> None:
         """Free the directory."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        for descriptor in (self._mark, self._descriptor):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _holder(address: bytes) -> int | None:
+    """The process that listens at this address; None where it is another user's."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(1.0)
+        asking.connect(address)
+        found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        pid, user, _ = CREDENTIALS.unpack(found)
+        return int(pid) if user in {os.geteuid(), 0} else None
+    return None
 
 
 def _warn(folder: Path) -> None:

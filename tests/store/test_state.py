@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -23,6 +25,7 @@ from grpo_watch.engine.records import AlertState, ChannelKind, Cursor, RawRow, R
 from grpo_watch.errors import StateInUseError, StateNotReadyError, UsageError
 from grpo_watch.store import codec, database
 from grpo_watch.store.deliveries import DeliveryChanges
+from grpo_watch.store.lock import StateLock
 from grpo_watch.store.messages import Message, MessageState
 from grpo_watch.store.state import BLOCK_ITEMS, Store, StoredBatch, StoreError, slug
 from tests.support.live import transitions_in
@@ -485,6 +488,20 @@ def test_asking_whether_it_could_be_opened_moves_no_damaged_state_aside(
     after.close()
 
 
+def test_where_there_is_no_room_for_a_folder_a_second_daemon_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    first = StateLock(tmp_path / "state")
+    with pytest.raises(StateInUseError):
+        StateLock(tmp_path / "state")
+    first.release()
+    StateLock(tmp_path / "state").release()
+
+
 def test_a_disk_that_fills_up_is_a_store_error_and_heals(store: Store) -> None:
     pages = store._database.execute("PRAGMA page_count").fetchone()[0]
     store._database.execute(f"PRAGMA max_page_count = {pages}")
@@ -516,3 +533,18 @@ def test_a_network_file_system_gets_a_rollback_journal(
     assert store._database.execute("PRAGMA journal_mode").fetchone() == (journal,)
     assert bool(caplog.records) is (journal == "delete")
     store.close()
+
+
+def test_a_state_folder_that_is_removed_still_has_its_holder(tmp_path: Path) -> None:
+    """The lock's file went with it, and a second daemon began beside the first."""
+    folder = tmp_path / "state"
+    first = Store(folder, 0.0)
+    other = Store(tmp_path / "other", 0.0)
+    shutil.rmtree(folder)
+    with pytest.raises(
+        StateInUseError, match=rf"pid {os.getpid()}\), which goes on although the directory was removed"
+    ):
+        Store(folder, 0.0)
+    first.close()
+    Store(folder, 0.0).close()
+    other.close()
