@@ -339,6 +339,7 @@ _DECLARED = (
         "config",
         "Show the settings in effect and where each comes from. Secrets are masked.",
         "config",
+        value("what", "schema", "The JSON schema of grpo-watch.yaml, for editors.", nargs="?", choices=("schema",)),
         CONFIG,
         FORMAT,
     ),

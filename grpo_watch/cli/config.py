@@ -9,15 +9,18 @@ from argparse import Namespace
 from typing import Any
 
 from grpo_watch.cli.terminal import print_json
-from grpo_watch.config.settings import DEFAULT, EffectiveSetting, effective, load_settings
+from grpo_watch.config.settings import DEFAULT, EffectiveSetting, effective, json_schema, load_settings
 
 
 def config_command(given: Namespace) -> int:
-    """Print every setting as ``name = value  (origin)`` or as JSON; returns 0.
+    """Print every setting as ``name = value  (origin)`` or as JSON, or the JSON schema of grpo-watch.yaml; returns 0.
 
     Raises:
         ConfigError: the settings can't be used.
     """
+    if given.what == "schema":
+        print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema()})
+        return 0
     settings = effective(load_settings(config=given.config), os.environ)
     if given.format == "json":
         values = {item.name: {"value": item.value, "origin": item.origin} for item in settings}

@@ -113,7 +113,7 @@ class Mute(Model, frozen=True):
 
     run: str = "*"
     rule: str = "*"
-    until: Any = None
+    until: Annotated[Any, Meta(extra_json_schema={"type": ["string", "null"], "format": "date"})] = None
     reason: str = ""
 
     @property

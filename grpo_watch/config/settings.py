@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import cleandoc
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -159,6 +160,16 @@ def effective(loaded: LoadedSettings, environ: Mapping[str, str]) -> tuple[Effec
         )
         for name, value in _flat(loaded.settings)
     )
+
+
+def json_schema() -> dict[str, Any]:
+    """Of ``grpo-watch.yaml``, for editors; paths, addresses and files of secrets are texts."""
+    _, models = msgspec.json.schema_components(
+        [Settings], ref_template="#/$defs/{name}", schema_hook=lambda _: {"type": "string"}
+    )
+    for model in models.values():
+        model["description"] = cleandoc(model["description"])
+    return {**models.pop("Settings"), "$defs": models}
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, Scalar]:

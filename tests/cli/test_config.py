@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.cli.main import run_cli
+from grpo_watch.config.schema import Settings
 
 
 @pytest.fixture
@@ -44,3 +45,11 @@ def test_a_broken_file_is_2(file: Path, capsys: pytest.CaptureFixture[str]) -> N
     file.write_text("lisen: 1\n")
     assert run_cli(["config"]) == 2
     assert capsys.readouterr().err == "grpo-watch: grpo-watch.yaml:1:1: unknown key 'lisen' (did you mean listen?)\n"
+
+
+def test_the_schema_takes_what_the_settings_take(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["config", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["properties"].keys() == set(Settings.__struct_fields__)
+    assert schema["additionalProperties"] is False
+    assert run_cli(["config", "scheme"]) == 2
