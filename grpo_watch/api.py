@@ -16,7 +16,7 @@ from grpo_watch.archive.checks import Execution
 from grpo_watch.archive.checks import check_all as check_found
 from grpo_watch.cli.check import find_runs
 from grpo_watch.cli.digest import compare_checkpoints
-from grpo_watch.cli.wait import LOOK_SECONDS, reading
+from grpo_watch.cli.wait import LOOK_SECONDS, reading, runs_of
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import EndState, Scalar, Tick
@@ -124,18 +124,18 @@ class Watch:
         self.stop()
 
     def _watch(self) -> None:
-        with reading(self._path, self._chosen, self._settings) as running:
+        with reading(self._path, self._chosen, self._settings) as (daemon, service):
             while not self._stopping.is_set():
-                over = running.over()
-                for run in running.runs():
+                over = daemon.done
+                for run in runs_of(daemon, service):
                     for finding in run.snapshot.findings:
-                        self._tell(run.snapshot.run, finding)
+                        self._report_once(run.snapshot.run, finding)
                 if over:
                     self.over.set()
                     return
                 self._stopping.wait(LOOK_SECONDS)
 
-    def _tell(self, run: str, finding: Finding) -> None:
+    def _report_once(self, run: str, finding: Finding) -> None:
         known = (run, finding.rule, finding.key, finding.attempt, finding.fired_step)
         if known in self._reported or finding.caused_by is not None:
             return

@@ -113,12 +113,9 @@ def advisories_command(given: Namespace) -> int:
     else:
         language = load_settings().settings.language
         said = [advisory_in(language, each) for each in chosen]
-        _print(list(whole(said[0], language) if name is not None else map(_brief, said)), color=given.color)
+        brief = (Text(f"{each.id}  {each.package} {each.affected:14}  {each.title}") for each in said)
+        _print(list(whole(said[0], language) if name is not None else brief), color=given.color)
     return FINE
-
-
-def _brief(advisory: Advisory) -> Text:
-    return Text(f"{advisory.id}  {advisory.package} {advisory.affected:14}  {advisory.title}")
 
 
 def whole(advisory: Advisory, language: str) -> Iterator[Text]:

@@ -88,7 +88,9 @@ def check_command(given: Namespace) -> int:
 
         problems = tuple(sentence_words(chosen.language, problem, "errors") for problem in problems)
         roots = {run.name: _from_here(run.root) for run in found}
-        reports = [_pasteable(report, roots.get(report.snapshot.run, "")) for report in reports]
+        folders = [roots.get(report.snapshot.run, "") for report in reports]
+        shown = [pasteable(report.snapshot, folder) for report, folder in zip(reports, folders, strict=True)]
+        reports = [replace(report, snapshot=snapshot) for report, snapshot in zip(reports, shown, strict=True)]
     provenance = Provenance("", __version__, tick.now)
     provenance = replace(provenance, command=command_line(paths, given, provenance.time, state))
     color, verbose = given.color and given.output is None, given.verbose > 0
@@ -105,11 +107,6 @@ def _from_here(root: Path) -> str:
     if path.startswith(".."):
         return str(root.resolve())
     return "" if path == "." else path
-
-
-def _pasteable(report: RunReport, folder: str) -> RunReport:
-    """The report with commands that work where the user is."""
-    return replace(report, snapshot=pasteable(report.snapshot, folder))
 
 
 def find_runs(

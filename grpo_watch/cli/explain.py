@@ -119,13 +119,12 @@ def _shown(rule: Rule, runbook: Runbook) -> str:
         head = f"# {rule.name}\n\n{rule.summary}"
     words = "fires after {steps} and {rows}, resolves {after} after the last"
     rows = "1 breaching row" if rule.min_observations == 1 else "{n} breaching rows"
-    steps, after = (_steps(rule.language, number) for number in (rule.for_steps, rule.keep_firing_steps))
+    steps, after = (
+        say(rule.language, "1 step" if number == 1 else "{n} steps", n=number)
+        for number in (rule.for_steps, rule.keep_firing_steps)
+    )
     breaches = say(rule.language, rows, n=rule.min_observations)
     facts = [f"**{say(rule.language, rule.severity.value)}**"]
     facts.append(say(rule.language, words, steps=steps, rows=breaches, after=after))
     changed = ", ".join(f"{name} = {value}" for name, value in rule.params.items())
     return f"{head.rstrip()}\n\n{' · '.join([*facts, *filter(None, [changed])])}\n\n{_hints(rule)}\n{separator}{body}"
-
-
-def _steps(language: str, number: int) -> str:
-    return say(language, "1 step" if number == 1 else "{n} steps", n=number)

@@ -183,7 +183,6 @@ def running(
         bell,
         paths=poller.paths,
         discoverer=poller.discoverer,
-        clocks=(time.monotonic, time.thread_time),
         delivery_workers=pushed.delivery_workers(daemon, bell.ring),
         inbox=inbox,
     )
@@ -205,10 +204,12 @@ def _opened(
     """What a daemon runs on, with its sockets and receivers."""
     current = before.current if before else SettingsInForce(load)
     settings = current.settings
-    places = before.places if before else _places(given, settings)
+    named = given.paths if before or given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]
+    places = before.places if before else watched_paths(named, settings)
     own = default_state_dir(places, socket.gethostname(), os.environ)
     folder = before.folder if before else settings.state_dir or given.state or own
-    front = HttpListener(_at_the_same(settings, before))
+    # `:0` chose a port that others know by now
+    front = HttpListener(msgspec.structs.replace(settings, listen=before.address) if before else settings)
     try:
         last = before.state_writer if before else None
         store = Store(folder, time.time(), began=last.store.started if last else None)
@@ -218,16 +219,6 @@ def _opened(
         front.close()
         raise
     return Basis(current, places, folder, state_writer, front.address), front, pushed
-
-
-def _at_the_same(settings: Settings, before: Basis | None) -> Settings:
-    """Settings with the address of the daemon before: ``:0`` chose a port that others know by now."""
-    return settings if before is None else msgspec.structs.replace(settings, listen=before.address)
-
-
-def _places(given: FollowedPaths, settings: Settings) -> list[str]:
-    named = given.paths if given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]
-    return watched_paths(named, settings)
 
 
 def plan_of(settings: Settings, *, exit_when_done: bool) -> DaemonOptions:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.safe_text import visible
-from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
+from grpo_watch.sources.discovery.discover import Discoverer, FoundRun, newest_write
 from grpo_watch.sources.trackers.mlflow_server import MlflowServer, is_server
 from grpo_watch.sources.trackers.wandb_api.remote import RemotePlace, is_remote, parse_place
 
@@ -200,8 +200,6 @@ def newest_below(folder: Path, allow_roots: Sequence[Path]) -> str:
             "no PATH was given and no run was found below the current folder: pass the run's output folder"
             " (`run` also takes runs: in grpo-watch.yaml)"
         )
-    from grpo_watch.daemon.run_reader import newest_write  # noqa: PLC0415  for commands without a path
-
     newest = max(found, key=newest_write)
     path = str(next(iter(newest.files), newest.root))
     others = f" of {len(found)}" if len(found) > 1 else ""

@@ -157,11 +157,11 @@ def wait_for(
             return _watched(asked, awaited, until, ASK_SECONDS)
     except (OSError, ValueError, KeyError, GrpoWatchError):
         pass  # no daemon responds, or not any more: the files are read here
-    with reading(path, chosen, overrides) as own:
+    with reading(path, chosen, overrides) as (daemon, service):
 
         def look() -> Seen:
-            over = own.over()
-            return Seen([run_document(run) for run in own.runs()], over)
+            over = daemon.done
+            return Seen([run_document(run) for run in runs_of(daemon, service)], over)
 
         return _watched(look, awaited, until, LOOK_SECONDS)
 
@@ -201,31 +201,23 @@ def _below(folder: Path, place: Path) -> bool:
     return folder == place or place in folder.parents or (folder == place.parent and place.is_file())
 
 
-@dataclass(frozen=True, slots=True)
-class OwnDaemon:
-    """A daemon inside this process."""
+def runs_of(daemon: Daemon, service: Service) -> Sequence[RunOverview]:
+    """The runs that a daemon inside this process found.
 
-    daemon: Daemon
-    service: Service
-
-    def runs(self) -> Sequence[RunOverview]:
-        """The runs that it found.
-
-        Raises:
-            GrpoWatchError: a part of it died.
-        """
-        if self.service.failed:
-            raise GrpoWatchError("the watcher ended because one of its threads died")
-        return self.daemon.snapshot().shown
-
-    def over(self) -> bool:
-        """Whether all runs have ended and were read; ask before ``runs``, which then shows what they ended with."""
-        return self.daemon.done
+    Raises:
+        GrpoWatchError: a part of it died.
+    """
+    if service.failed:
+        raise GrpoWatchError("the watcher ended because one of its threads died")
+    return daemon.snapshot().shown
 
 
 @contextmanager
-def reading(path: str, chosen: Settings, overrides: Mapping[str, Scalar]) -> Iterator[OwnDaemon]:
-    """A daemon that serves nothing, sends nothing, and keeps its state while it is needed."""
+def reading(path: str, chosen: Settings, overrides: Mapping[str, Scalar]) -> Iterator[tuple[Daemon, Service]]:
+    """A daemon inside this process that serves nothing, sends nothing, and keeps its state while it is needed.
+
+    It is done once all runs have ended and were read; asked before ``runs_of``, that shows what they ended with.
+    """
     with TemporaryDirectory(prefix="grpo-watch-wait-") as folder:
         state, bell = Path(folder), Waker()
         worker = Worker(bell.ring, time.monotonic)
@@ -239,10 +231,9 @@ def reading(path: str, chosen: Settings, overrides: Mapping[str, Scalar]) -> Ite
             plan=plan_of(chosen, exit_when_done=True),
         )
         discoverer = Discoverer(chosen.allow_roots)
-        clocks = (time.monotonic, time.thread_time)
-        service = Service(daemon, worker, bell, paths=[Path(path)], discoverer=discoverer, clocks=clocks)
+        service = Service(daemon, worker, bell, paths=[Path(path)], discoverer=discoverer)
         service.start()
         try:
-            yield OwnDaemon(daemon, service)
+            yield daemon, service
         finally:
             service.close()

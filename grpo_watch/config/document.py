@@ -241,16 +241,13 @@ def _breaks(value: object, problem: str, cause: object) -> bool:
     if isinstance(cause, ValueProblem):
         return value is cause.value
     if wrong := _WRONG_KIND.fullmatch(problem):
-        return _kind_of(value) == wrong["given"]
+        kinds = {dict: "object", list: "array", type(None): "null"}
+        return kinds.get(type(value), type(value).__name__) == wrong["given"]
     if not isinstance(value, str):
         return False
     if length := _LENGTH.search(problem):
         return len(value) < int(length["bound"]) if length["sign"] == ">=" else len(value) > int(length["bound"])
     return any(repr(pattern) in problem and not re.search(pattern, value) for pattern in _ALLOWED)
-
-
-def _kind_of(value: object) -> str:
-    return {dict: "object", list: "array", type(None): "null"}.get(type(value), type(value).__name__)
 
 
 def _in_words(problem: str, path: Path_, document: Document, models: Sequence[type[msgspec.Struct]]) -> str:

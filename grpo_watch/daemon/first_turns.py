@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 
-from grpo_watch.daemon.run_reader import SLICE, newest_write
+from grpo_watch.daemon.run_reader import SLICE
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState, Tick
 from grpo_watch.rules.rule_changes import RuleSet, reconcile
-from grpo_watch.sources.discovery.discover import FoundRun
+from grpo_watch.sources.discovery.discover import FoundRun, newest_write
 from grpo_watch.store.state import StoreError
 
 log = logging.getLogger("grpo_watch.run")

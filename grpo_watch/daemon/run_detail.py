@@ -76,7 +76,9 @@ def view_of(summary: CompletionSummary) -> BatchView:
         groups=len(summary.groups),
         completions=sum(group.size for group in summary.groups),
         repeated=sum(group.size - group.unique for group in summary.groups),
-        patterns=tuple(_bytes(group.pattern) for group in summary.groups[:GROUPS]),
+        patterns=tuple(
+            bytes(number & 0xFF for number in group.pattern[:POSITIONS]) for group in summary.groups[:GROUPS]
+        ),
         reason="" if summary.complete else summary.reason,
         listed=tuple(_listed(group) for group in summary.groups[:LISTED_GROUPS]),
     )
@@ -89,11 +91,6 @@ def _listed(group: GroupSummary) -> ListedGroup:
         for name, values in islice(group.rewards.items(), LISTED_SCORES)
     }
     return ListedGroup(lengths.tobytes(), scores, group.shown)
-
-
-def _bytes(pattern: tuple[int, ...]) -> bytes:
-    """The first places; numbers are given by first appearance, so that none is greater than its place."""
-    return bytes(number & 0xFF for number in pattern[:POSITIONS])
 
 
 _MARK = b"close-up 1\n"

@@ -360,12 +360,3 @@ class RunReader:
         future = self._submit(function, *arguments)
         self._futures.append(future)
         return future
-
-
-def newest_write(run: FoundRun) -> float:
-    """When any file or folder of the run's channels was last written (Unix seconds); 0 when they are gone."""
-    newest = run.written
-    for channel in run.channels:
-        with suppress(OSError):
-            newest = max(newest, channel.path.stat().st_mtime)
-    return newest

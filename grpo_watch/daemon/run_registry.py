@@ -12,7 +12,7 @@ from dataclasses import replace
 from grpo_watch.daemon import first_turns
 from grpo_watch.daemon.run_detail import counts_of
 from grpo_watch.daemon.run_end import RunLife
-from grpo_watch.daemon.run_reader import WatchOptions, newest_write
+from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.turn_order import TurnOrder
 from grpo_watch.daemon.watched_run import WatchedRun
@@ -20,7 +20,7 @@ from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.sources.base import Submit
-from grpo_watch.sources.discovery.discover import FoundRun
+from grpo_watch.sources.discovery.discover import FoundRun, newest_write
 from grpo_watch.store.state import StoredBatch
 
 SETTLE_SECONDS = 60.0
@@ -294,7 +294,7 @@ class RunRegistry:
         known = run.found is not None
         if run.life.absence is None and known:
             log.info("a run is not found at present; its open files are read on", extra={"fields": {"run": run.name}})
-        part = run.found is not None and _swallowed(run.found, found)
+        part = run.found is not None and any(other.root in run.found.root.parents for other in found)
         if not run.life.miss(now, read, held=bool(held), moved=part or bool(held & set(files))):
             return
         if part:
@@ -346,8 +346,3 @@ def _identity_of(run: FoundRun) -> str:
     lone = bool(run.channels) and not run.channels[0].in_folder
     path = run.channels[0].path if lone else run.root
     return str(path.absolute()).encode("utf-8", "backslashreplace").decode()
-
-
-def _swallowed(run: FoundRun, found: Iterable[FoundRun]) -> bool:
-    """Whether the run turned out to be a part of another one (a log appeared in the folder above)."""
-    return any(other.root in run.root.parents for other in found)

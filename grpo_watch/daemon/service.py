@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -55,7 +56,7 @@ class Service:
         *,
         paths: Sequence[Path],
         discoverer: Discoverer | RemoteDiscoverer,
-        clocks: tuple[Callable[[], float], Callable[[], float]],
+        clocks: tuple[Callable[[], float], Callable[[], float]] = (time.monotonic, time.thread_time),
         delivery_workers: DeliveryWorkers | None = None,
         inbox: SimpleQueue[int] | None = None,
     ) -> None:

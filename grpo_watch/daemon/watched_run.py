@@ -17,7 +17,7 @@ from grpo_watch.daemon.run_detail import (
     unpack_sparks,
 )
 from grpo_watch.daemon.run_end import RunEnd, RunLife
-from grpo_watch.daemon.run_reader import RunReader, WatchOptions, newest_write
+from grpo_watch.daemon.run_reader import RunReader, WatchOptions
 from grpo_watch.daemon.schedule import SECOND, Intervals, Rest
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.detectors.watcher.events import RULE_FILES
@@ -40,7 +40,7 @@ from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.rule_changes import Key, RuleSet
 from grpo_watch.sources.base import Submit
-from grpo_watch.sources.discovery.discover import FoundRun
+from grpo_watch.sources.discovery.discover import FoundRun, newest_write
 from grpo_watch.store.codec import encode_item
 from grpo_watch.store.state import StoredBatch, slug
 

@@ -6,7 +6,7 @@ families, and the families of all runs are joined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -32,12 +32,8 @@ class _Collected(Collector):
 
 def encoded(encoder: Encoder, families: Iterable[Metric]) -> FamilyLines:
     """The text of some families, by header."""
-    return dict(_cut(encoder(_Collected(families)).removesuffix(_END)))
-
-
-def _cut(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    for family in _FAMILY.finditer(text):
-        yield family[1], family[2]
+    text = encoder(_Collected(families)).removesuffix(_END)
+    return {family[1]: family[2] for family in _FAMILY.finditer(text)}
 
 
 def joined(parts: Iterable[FamilyLines], content_type: str) -> bytes:
@@ -64,15 +60,10 @@ class RunTexts:
         before, self._kept = self._kept, {}
         for run in runs:
             kept = before.get(run.snapshot.run)
-            if kept is None or not _same(kept[0], run):
+            if kept is None or kept[0].snapshot is not run.snapshot or _beside(kept[0]) != _beside(run):
                 kept = run, encoded(self.encoder, families(run))
             self._kept[run.snapshot.run] = kept
         return [text for _, text in self._kept.values()]
-
-
-def _same(one: RunOverview, other: RunOverview) -> bool:
-    """Whether the samples of a run are the same; the daemon keeps one snapshot until something changes."""
-    return one.snapshot is other.snapshot and _beside(one) == _beside(other)
 
 
 def _beside(run: RunOverview) -> tuple[object, ...]:

@@ -206,7 +206,12 @@ Labels = dict[str, str]
 def labels_of(notification: Notification) -> Labels:
     """The labels by which this alert and the one of the shipped Prometheus rule are the same."""
     own = {"alertname": ALERT, "rule": notification.rule, "run": notification.run, "severity": notification.severity}
-    return {name: _label(value) for name, value in {**notification.labels, **own}.items() if value}
+    # as the exporter writes it: only what UTF-8 can't hold is replaced, or the two alerts would differ
+    return {
+        name: value.encode("utf-8", "replace").decode()
+        for name, value in {**notification.labels, **own}.items()
+        if value
+    }
 
 
 def annotations_of(notification: Notification) -> dict[str, str]:
@@ -235,8 +240,3 @@ def parts_of(notification: Notification) -> tuple[Notification, ...]:
 def moment(seconds: float) -> str:
     """Unix seconds as RFC 3339 in UTC."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _label(value: str) -> str:
-    """As the exporter writes it: only what UTF-8 can't hold is replaced, or the two alerts would differ."""
-    return value.encode("utf-8", "replace").decode()

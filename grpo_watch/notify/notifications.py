@@ -61,8 +61,11 @@ def notifications(transitions: Iterable[Transition], context: NotificationContex
     A finding that another one explains gets no notification of its own. It may have got one before the other was found:
     so a resolve is always made, and goes only to receivers that got the firing one.
     """
-    findings = _by_alert(pasteable(context.snapshot, context.folder).findings)
-    recent = cache(lambda name: _points(context.recent, name))  # thousands of changes of a burst show the same lines
+    listed = sorted(pasteable(context.snapshot, context.folder).findings, key=lambda finding: finding.fired_step)
+    findings = {(each.rule, each.key, each.attempt): each for each in listed}
+    recent = cache(
+        lambda name: tuple(filter(math.isfinite, context.recent(name, POINTS)))
+    )  # thousands of changes of a burst show the same lines
     made = []
     for transition in transitions:
         status = _status(transition)
@@ -163,10 +166,6 @@ def _status(transition: Transition) -> str | None:
     return RESOLVED if ends else None
 
 
-def _by_alert(findings: Iterable[Finding]) -> dict[tuple[str, str, int], Finding]:
-    return {(f.rule, f.key, f.attempt): f for f in sorted(findings, key=lambda f: f.fired_step)}
-
-
 def _notification(
     transition: Transition, status: str, finding: Finding | None, context: NotificationContext, recent: Recent
 ) -> Notification:
@@ -208,7 +207,3 @@ def _series(evidence: Iterable[str], recent: Recent) -> dict[str, tuple[float, .
     """The newest points of the metrics that the evidence names, and of those that show how training goes."""
     found = {name: recent(name) for name in dict.fromkeys((*evidence, *ALWAYS_SHOWN))}
     return dict(islice(((name, points) for name, points in found.items() if points), SERIES))
-
-
-def _points(recent: Callable[[str, int], Sequence[float]], name: str) -> tuple[float, ...]:
-    return tuple(value for value in recent(name, POINTS) if math.isfinite(value))

@@ -252,18 +252,14 @@ def finding_charts(
     marked = [
         {
             **chart,
-            "lines": _guilty_first(chart["lines"], wanted),
+            # those that prove the top finding first: their values stand under its title
+            "lines": sorted(chart["lines"], key=lambda line: split_label(line["name"])[0] not in wanted),
             "lead": at == lead,
             "rules": [rule for rule, each in metrics.items() if set(each) & set(names)],
         }
         for at, (chart, names) in enumerate(zip(drawn, of_chart, strict=True))
     ]
     return sorted(marked, key=lambda chart: not chart["lead"])
-
-
-def _guilty_first(lines: list[dict[str, Any]], wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """The lines of a chart, those that prove the top finding first: their values stand under its title."""
-    return sorted(lines, key=lambda line: split_label(line["name"])[0] not in wanted)
 
 
 def _metrics_of(finding: Finding, needs: Mapping[str, Sequence[str]]) -> list[str]:

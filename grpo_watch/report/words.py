@@ -97,7 +97,11 @@ def evidence_words(evidence: Mapping[str, Scalar], summary: str = "", language: 
 
     A text that the finding's ``summary`` quotes, such as an error, is not repeated.
     """
-    new = {name: value for name, value in evidence.items() if not _is_quoted(value, summary)}
+    new = {
+        name: value
+        for name, value in evidence.items()
+        if not (isinstance(value, str) and len(value) >= QUOTED and value[:QUOTED] in summary)
+    }
     return [*_values(new, language), *_example(new, language)]
 
 
@@ -146,10 +150,6 @@ def pattern_words(pattern: str, language: str = ENGLISH) -> str:
         places.setdefault(text, []).append(str(place))
     equal = ", ".join(" = ".join(same) for same in places.values() if len(same) > 1)
     return say(language, "equal completions: {equal}", equal=equal)
-
-
-def _is_quoted(value: Scalar, summary: str) -> bool:
-    return isinstance(value, str) and len(value) >= QUOTED and value[:QUOTED] in summary
 
 
 def _values(evidence: Mapping[str, Scalar], language: str) -> Iterator[str]:

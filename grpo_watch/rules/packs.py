@@ -30,7 +30,7 @@ from grpo_watch.engine.sentences import FOLD, JOINTS, Sentences, sentences_of
 from grpo_watch.errors import FilePlace, RuleError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 RESERVED_LABELS = frozenset({"alertname", "function", "rule", "run", "severity"})
 """Labels that grpo-watch sets itself."""
@@ -322,7 +322,8 @@ def _checked_params(rule: Rule, written: WrittenRule, known: Mapping[str, type[D
 def _checked_param(name: str, value: Any, declared: Mapping[str, Param], written: WrittenRule) -> Any:
     document, path = written.document, (*written.path, "params", name)
     if name not in declared:
-        raise RuleError(f"unknown parameter {name!r}", document.place_of(path, key=True), _choices(name, declared))
+        fix = nearest(name, declared) or f"known parameters: {', '.join(sorted(declared)) or 'none'}"
+        raise RuleError(f"unknown parameter {name!r}", document.place_of(path, key=True), fix)
     param = declared[name]
     checked = _as_type_of(param.default, value)
     if checked is None:
@@ -332,10 +333,6 @@ def _checked_param(name: str, value: Any, declared: Mapping[str, Param], written
         if bound is not None and not isinstance(checked, str) and (checked - bound) * beyond > 0:
             raise RuleError(f"{name} must be {word} {bound:g}, not {checked:g}", document.place_of(path))
     return checked
-
-
-def _choices(name: str, declared: Iterable[str]) -> str:
-    return nearest(name, declared) or f"known parameters: {', '.join(sorted(declared)) or 'none'}"
 
 
 def _as_type_of(default: object, value: Any) -> float | bool | str | None:

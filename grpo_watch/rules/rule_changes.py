@@ -126,7 +126,11 @@ def reconcile(
         alerts[key] = _carried(before, after)
         change = _change(before, after)
         if change is not None:
-            alert = alerts[key] if change[1] is AlertState.FIRING else _resolved(before, step)
+            alert = (
+                alerts[key]
+                if change[1] is AlertState.FIRING
+                else replace(before, state=AlertState.RESOLVED, resolved_step=step)
+            )
             mark = f"{key[0]}\x1f{rules.fingerprints.get(key[0], 'removed')}"
             name = transition_id(run, mark, key[1], alert, alert.state)
             transitions.append(replace(transition_of(run, key, alert, change[0], step), id=name))
@@ -153,7 +157,3 @@ def _change(before: Alert, after: Alert) -> tuple[AlertState, AlertState] | None
     if fires and after.severity.rank > before.severity.rank:
         return AlertState.FIRING, AlertState.FIRING
     return None
-
-
-def _resolved(alert: Alert, step: int) -> Alert:
-    return replace(alert, state=AlertState.RESOLVED, resolved_step=step)

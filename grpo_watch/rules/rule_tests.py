@@ -40,7 +40,11 @@ def failure(example: Example, rule: Rule, detectors: Mapping[str, type[Detector]
     if monitor.broken:
         return f"{example.place}: the detector broke: {monitor.broken}"
     wrong = _difference(example.expect, transitions)
-    said = "; ".join(_as_text(transition) for transition in transitions) or monitor.reason or "nothing"
+    said = (
+        "; ".join(f"{each.to_state.value} at step {each.step} ({each.severity.value})" for each in transitions)
+        or monitor.reason
+        or "nothing"
+    )
     return f"{example.place}: {wrong} (output: {said})" if wrong else None
 
 
@@ -70,10 +74,6 @@ def _difference(expect: Expectation, transitions: list[Transition]) -> str | Non
         if wanted is not None and wanted != got:
             return f"expected to {what} {getattr(wanted, 'value', wanted)}, got {getattr(got, 'value', got)}"
     return None
-
-
-def _as_text(transition: Transition) -> str:
-    return f"{transition.to_state.value} at step {transition.step} ({transition.severity.value})"
 
 
 QUIET = "quiet"

@@ -13,7 +13,7 @@ from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import rule_set
-from grpo_watch.sources.discovery.discover import FoundRun
+from grpo_watch.sources.discovery.discover import FoundRun, newest_write
 from tests.support.high import RULE, RULES, Run
 from tests.support.live import Live
 
@@ -96,7 +96,7 @@ def test_a_start_above_an_archive_asks_each_run_once_when_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every turn asked every run that waited, once to choose and once to store: files times turns."""
-    asked, ask, turn = list[str](), run_reader.newest_write, WatchedRun.turn
+    asked, ask, turn = list[str](), newest_write, WatchedRun.turn
     for number in range(3 * RUNS):
         Run(tmp_path, f"run{number}")
 
@@ -108,7 +108,7 @@ def test_a_start_above_an_archive_asks_each_run_once_when_it_was_written(
         live.timer += 1.0
         return turn(self, now, listing)
 
-    for module in (daemon, first_turns, run_registry, turn_order, watched_run):
+    for module in (daemon, first_turns, run_reader, run_registry, turn_order, watched_run):
         monkeypatch.setattr(module, "newest_write", counted, raising=False)
     monkeypatch.setattr(WatchedRun, "turn", slow)
     live = Live(tmp_path / "runs", tmp_path / "state", now=(tmp_path / "runs").stat().st_mtime)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.configurations import kind_of, put_trainer, read_document
 from grpo_watch.preflight.inputs.draft import LaunchDraft
-from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun, discover
+from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun, discover, newest_write
 from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.files.reading import inside
 from grpo_watch.sources.settings.config_files import OF_TRANSFORMERS
@@ -136,22 +136,10 @@ def read_run_folder(folder: Path, draft: LaunchDraft) -> None:
 def _newest(folder: Path, name: str, draft: LaunchDraft) -> FoundRun | None:
     """The run in the folder; a log file that is a run by itself has no arguments next to it and comes last."""
     found = discover(folder)
-    newest = max(found, key=lambda run: (not run.files, _written(run), run.name), default=None)
+    newest = max(found, key=lambda run: (not run.files, newest_write(run), run.name), default=None)
     if newest is not None and len(found) > 1:
         draft.note(f"{name}: holds {len(found)} runs; {newest.name}, written last, is judged: name another's folder")
     return newest
-
-
-def _written(run: FoundRun) -> float:
-    """When the newest of the run's files was written (Unix seconds)."""
-    return max((_changed(channel.path) for channel in run.channels), default=0.0)
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:  # gone since it was found
-        return 0.0
 
 
 def _places(folder: Path, run: FoundRun | None) -> Iterator[Path]:

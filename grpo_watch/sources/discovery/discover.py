@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -89,6 +90,15 @@ class FoundRun(Struct, frozen=True):
     def files(self) -> tuple[Path, ...]:
         """The log files that are runs by themselves, which settings may name."""
         return tuple(channel.path for channel in self.channels if not channel.in_folder)
+
+
+def newest_write(run: FoundRun) -> float:
+    """When any file or folder of the run's channels was last written (Unix seconds); 0 when they are gone."""
+    newest = run.written
+    for channel in run.channels:
+        with suppress(OSError):
+            newest = max(newest, channel.path.stat().st_mtime)
+    return newest
 
 
 HAVE_COMPLETIONS = frozenset(
