@@ -1,20 +1,18 @@
-"""Replays one run, for a report or for rules on trial."""
+"""Replays one run, for a report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct, field
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.children.pool import in_processes
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.records import Scalar, Tick
 from grpo_watch.engine.rule import Rule
-from grpo_watch.pipeline.offline import ReplayedRule, backtest, read_run
+from grpo_watch.pipeline.offline import read_run
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.check_document import ChannelReport, RunReport
 from grpo_watch.report.view import joined
@@ -69,26 +67,3 @@ def _recorded() -> RecordedRun:
     from grpo_watch.report.series import RecordedRun  # noqa: PLC0415  only charts need it
 
     return RecordedRun()
-
-
-def backtest_all(
-    runs: Sequence[FoundRun], rules: Sequence[Rule], now: float, processes: int = 1
-) -> tuple[list[ReplayedRule], list[str]]:
-    """Each rule over each run, run by run, and one line for each run that could not be replayed."""
-    if processes == 1 or len(runs) == 1:
-        return list(backtest(runs, rules, catalogue(), now)), []
-    pieces = [(run, tuple(rules), now) for run in runs]
-    answers = {answer.place: answer for answer in in_processes(_work, pieces, min(processes, len(runs)))}
-    ordered = [answers[place] for place in range(len(runs))]
-    replayed = [
-        each for answer in ordered if not answer.error for each in msgspec.msgpack.decode(answer.result, type=_RESULT)
-    ]
-    return replayed, [f"{run.name}: {answer.error}" for run, answer in zip(runs, ordered, strict=True) if answer.error]
-
-
-_RESULT = list[ReplayedRule]
-
-
-def _work(piece: tuple[FoundRun, tuple[Rule, ...], float]) -> bytes:
-    run, rules, now = piece
-    return msgspec.msgpack.encode(list(backtest([run], rules, catalogue(), now)))

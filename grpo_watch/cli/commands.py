@@ -66,7 +66,6 @@ CONFIG = value("--config", "FILE", "Settings file (default: ./grpo-watch.yaml)."
 RULES = value("--rules", "FILE", "Rule file that extends the shipped rules (repeatable).", type=Path, **REPEATED)
 SETS = value("--set", "KEY=VALUE", "Setting of the run, e.g. beta=0.04 (repeatable).", dest="settings", **REPEATED)
 STATE_DIR = value("--state-dir", "DIR", "State directory of the daemon.", type=Path)
-JOBS = value("--jobs", "N", "Processes (default: by the size of the runs).", type=whole)
 NO_EXAMPLES = switch(
     "--no-examples", "Keep completion excerpts out of findings.", dest="examples", action="store_const", const=False
 )
@@ -177,7 +176,7 @@ _DECLARED = (
         value("--now", "TIME", "Judge silence as of this ISO 8601 time."),
         switch("--running", "Treat the run as still running."),
         switch("--ended", "Treat the run as ended."),
-        JOBS,
+        value("--jobs", "N", "Processes (default: by the size of the runs).", type=whole),
         choice("--engine", "Where runs are checked", "local", "ray"),
         value("--address", "ADDRESS", "Ray cluster (default: RAY_ADDRESS, or local)."),
         value("--resume", "FILE", "Keep results here; skip runs already in it.", type=Path),
@@ -315,7 +314,6 @@ _DECLARED = (
         value("rules", "RULES", "Rule file, or folder of rule files.", type=Path),
         value("paths", "RUNS...", "Past runs: folders, globs, log files.", nargs="+"),
         FORMAT,
-        JOBS,
     ),
     _command(
         "notify test",

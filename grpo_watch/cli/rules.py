@@ -191,8 +191,8 @@ def backtest_command(given: Namespace) -> int:
     Raises:
         UsageError: a path is missing, no run or no rule was found, or a rule file can't be used.
     """
-    from grpo_watch.archive.check_run import backtest_all  # noqa: PLC0415  half of the start-up, for runs only
-    from grpo_watch.cli.check import find_runs, processes_for  # noqa: PLC0415  the same
+    from grpo_watch.cli.check import find_runs  # noqa: PLC0415  half of the start-up, for runs only
+    from grpo_watch.pipeline.offline import backtest  # noqa: PLC0415  the same
 
     files = sorted(given.rules.glob("*.yaml")) if given.rules.is_dir() else [given.rules]
     wanted = {written.entry.name for file in files for written in entries_of(file)}
@@ -202,9 +202,7 @@ def backtest_command(given: Namespace) -> int:
     found = find_runs(given.paths)[0]
     if not found:
         raise UsageError(f"{', '.join(given.paths)}: no run found")
-    replayed, problems = backtest_all(found, chosen, time.time(), processes_for(given.jobs, found))
-    for wrong in problems:
-        sys.stderr.write(f"grpo-watch: {wrong}\n")
+    replayed = list(backtest(found, chosen, catalogue(), time.time()))
     _write(_results(replayed), _tables(replayed), given.format)
     return 0
 

@@ -89,35 +89,29 @@ def _crashed(run: RunState) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
-    """For how many looks a run was not found, since when (Unix seconds), and how many bytes were read of it by then."""
-
-    looks: int
-    since: float
-    read: int
-
-
 @dataclass(slots=True)
 class RunLife:
     """Whether a run goes on. ``ended``, and ``noted`` (when that was noticed), are Unix seconds.
 
-    A run goes on until it is over, or was not found for a while (``absence``) and is lost by that; found again, or
-    written to again, it goes on as at first.
+    A run goes on until it is over, or was not found for a while and is lost by that; found again, or written to again,
+    it goes on as at first. ``missed`` counts the looks that did not find it; since when (Unix seconds), and how many
+    bytes were read of it by then.
     """
 
     ended: float | None = None
     noted: float | None = None
     lost: bool = False
-    absence: Absence | None = None
+    missed: int = 0
+    missed_since: float = 0.0
+    read: int = 0
 
     def end(self, written: float, now: float) -> None:
         """It is over, and was last written to then."""
-        self.ended, self.noted, self.absence = written, now, None
+        self.ended, self.noted, self.missed = written, now, 0
 
     def find(self) -> None:
         """Discovery found it; that its end was seen is as true as before."""
-        self.absence, self.lost = None, False
+        self.missed, self.lost = 0, False
 
     def go_on(self) -> None:
         """It is read, and not over."""
@@ -130,11 +124,10 @@ class RunLife:
         and some time in which nothing was read, but not while an open file of it has a name somewhere (``held``); at
         once where that file is another run's, or it is a part of another run (``moved``).
         """
-        before = self.absence
-        if before is None or before.read != read:
-            before = Absence(0, now, read)
-        self.absence = Absence(before.looks + 1, before.since, read)
-        waited = self.absence.looks >= LOST_LOOKS and now - self.absence.since >= LOST_SECONDS
+        if not self.missed or self.read != read:
+            self.missed, self.missed_since, self.read = 0, now, read
+        self.missed += 1
+        waited = self.missed >= LOST_LOOKS and now - self.missed_since >= LOST_SECONDS
         if moved or (waited and not held):
-            self.ended, self.noted, self.lost, self.absence = now, now, True, None
+            self.ended, self.noted, self.lost, self.missed = now, now, True, 0
         return self.lost

@@ -225,7 +225,7 @@ class RunRegistry:
     def _absences(self) -> Iterator[str]:
         known = [run for run in self if run.found and run.shown and not run.past]
         gone = [run.name for run in known if run.life.lost]
-        missing = [run.name for run in known if run.life.absence is not None and run.is_read]
+        missing = [run.name for run in known if run.life.missed and run.is_read]
         lines = (
             ("Not found any more, and not watched", gone),
             ("Not found at present; their open files are read on", missing),
@@ -292,7 +292,7 @@ class RunRegistry:
         """A run was not found; once it is lost, what is known of it is shown for a while, unless another one has it."""
         held, read = (run.reader.held(), run.reader.bytes) if run.is_read else (frozenset[int](), 0)
         known = run.found is not None
-        if run.life.absence is None and known:
+        if not run.life.missed and known:
             log.info("a run is not found at present; its open files are read on", extra={"fields": {"run": run.name}})
         part = run.found is not None and any(other.root in run.found.root.parents for other in found)
         if not run.life.miss(now, read, held=bool(held), moved=part or bool(held & set(files))):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from grpo_watch.archive.check_run import CheckSetup, backtest_all, check_run
+from grpo_watch.archive.check_run import CheckSetup, check_run
 from grpo_watch.archive.checks import Execution, check_all
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import UsageError
@@ -93,9 +93,3 @@ def test_a_file_of_something_else_is_not_written_to(runs: list[FoundRun], tmp_pa
     with pytest.raises(UsageError, match="can't be used for results"):
         check_all(SETUP, runs[:1], Execution(results=file))
     assert file.read_text().startswith("mine")
-
-
-def test_backtests_in_processes_find_what_one_process_finds(runs: list[FoundRun]) -> None:
-    alone, _ = backtest_all(runs, SETUP.rules, 1_798_761_600.0)
-    assert backtest_all(runs, SETUP.rules, 1_798_761_600.0, processes=2) == (alone, [])
-    assert {each.run for each in alone} == {run.name for run in runs}

@@ -161,5 +161,5 @@ def test_what_becomes_of_a_run(looks: tuple[str, ...], becomes: str) -> None:
         assert life.noted is not None
         assert becomes == ("lost" if life.lost else "ended")
     else:
-        assert becomes == ("running" if life.absence is None else "missing")
+        assert becomes == ("running" if not life.missed else "missing")
         assert not life.lost

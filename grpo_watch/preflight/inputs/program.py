@@ -109,12 +109,13 @@ def split_options(
 
 
 class _Launchers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``launchers.yaml``: commands, each with its options that take no value."""
+    """``launchers.yaml``: commands, each with its options that take no value; modules that are one of them."""
 
     wrappers: Mapping[str, frozenset[str]]
     runners: frozenset[str]
     runner_switches: frozenset[str]
     launchers: Mapping[str, frozenset[str]]
+    modules: Mapping[str, str]
 
 
 KNOWN = msgspec.convert(shipped_yaml(Path(__file__).with_name("launchers.yaml")), _Launchers)
@@ -124,7 +125,6 @@ INLINE = re.compile(r"-[a-z]*c")
 """The flag after which a shell takes a script as text."""
 SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 PYTHON = re.compile(r"python[\d.]*")
-TORCH_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
 MAX_WRAPPERS = 12
 
 
@@ -236,12 +236,8 @@ def _interpreter(
     if rest[0].text != "-m":
         return rest if rest[0].text.endswith(".py") else None
     module = rest[1].text if len(rest) > 1 else ""
-    if module in TORCH_MODULES:
-        return _launched("torchrun", rest[2:], options)
-    if module in {"accelerate.commands.launch", "accelerate.commands.accelerate_cli"}:
-        return _launched("accelerate", rest[3:] if module.endswith("cli") else rest[2:], options)
-    if module == "deepspeed.launcher.runner":
-        return _launched("deepspeed", rest[2:], options)
+    if (launcher := KNOWN.modules.get(module)) is not None:
+        return _launched(launcher, rest[3:] if module.endswith("cli") else rest[2:], options)
     return (Argument(f"{module.replace('.', '/')}.py", rest[1].origin), *rest[2:]) if module else None
 
 
