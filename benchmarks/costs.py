@@ -20,7 +20,7 @@ from make_run import rows, write_jsonl
 from measure import machine, once, write_between
 from writers import FORMATS
 
-from grpo_watch.catalogue import GROUP, catalogue
+from grpo_watch.catalogue import catalogue
 from grpo_watch.rules.packs import load_rules
 
 HERE = Path(__file__).resolve().parent
@@ -105,7 +105,7 @@ def over_runs(folder: Path) -> Curve:
 def over_rules(folder: Path) -> Curve:
     """``check`` of one log by the number of enabled rules."""
     write_jsonl(folder / "run", ROWS[-2])
-    names = [rule.name for rule in load_rules((), detectors=catalogue(GROUP))]
+    names = [rule.name for rule in load_rules((), detectors=catalogue())]
     sizes = tuple(len(names) * part // (RULES - 1) for part in range(RULES))
     seconds = []
     for size in sizes:

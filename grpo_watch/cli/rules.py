@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_watch.catalogue import GROUP, catalogue, third_party
+from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.detector import Detector
@@ -61,13 +61,8 @@ def needs_of(rule: Rule, detectors: Mapping[str, type[Detector]]) -> tuple[tuple
 
 
 def origin_of(rule: Rule) -> str:
-    """``shipped``, the package and version that brought it, or the place in the user's file."""
-    foreign = third_party(GROUP).origins.get(rule.detector or "")
-    if foreign is not None and rule.where == foreign:
-        return foreign
-    file = Path(rule.where.rpartition(":")[0])
-    place = "shipped" if file.parent == packs_folder() else rule.where
-    return f"{place} (detector of {foreign})" if foreign else place
+    """``shipped``, or the place in the user's file."""
+    return "shipped" if Path(rule.where.rpartition(":")[0]).parent == packs_folder() else rule.where
 
 
 def _as_json(rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> dict[str, Any]:
@@ -84,7 +79,6 @@ def _as_json(rules: Sequence[Rule], detectors: Mapping[str, type[Detector]]) -> 
             }
             for rule in rules
         ],
-        "problems": list(third_party(GROUP).problems),
     }
 
 
@@ -99,8 +93,6 @@ def _as_text(document: Mapping[str, Any]) -> Iterator[str]:
         for rule in document["rules"]
     ]
     yield from table(("rule", "severity", "origin", "needs"), [(a, b, d, c) for a, b, c, d in rows])
-    for line in document["problems"]:
-        yield f"problem: {line}"
 
 
 def _matches(match: Mapping[str, str]) -> str:

@@ -183,6 +183,7 @@ def running(
         bell,
         paths=poller.paths,
         discoverer=poller.discoverer,
+        clocks=(time.monotonic, time.thread_time),
         delivery_workers=pushed.delivery_workers(daemon, bell.ring),
         inbox=inbox,
     )

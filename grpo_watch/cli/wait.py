@@ -231,7 +231,8 @@ def reading(path: str, chosen: Settings, overrides: Mapping[str, Scalar]) -> Ite
             plan=plan_of(chosen, exit_when_done=True),
         )
         discoverer = Discoverer(chosen.allow_roots)
-        service = Service(daemon, worker, bell, paths=[Path(path)], discoverer=discoverer)
+        clocks = (time.monotonic, time.thread_time)
+        service = Service(daemon, worker, bell, paths=[Path(path)], discoverer=discoverer, clocks=clocks)
         service.start()
         try:
             yield daemon, service

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -56,7 +55,7 @@ class Service:
         *,
         paths: Sequence[Path],
         discoverer: Discoverer | RemoteDiscoverer,
-        clocks: tuple[Callable[[], float], Callable[[], float]] = (time.monotonic, time.thread_time),
+        clocks: tuple[Callable[[], float], Callable[[], float]],
         delivery_workers: DeliveryWorkers | None = None,
         inbox: SimpleQueue[int] | None = None,
     ) -> None:

@@ -12,13 +12,8 @@ from grpo_watch.engine.traits import MOST, Traits, likely
 
 
 def causes_of(detectors: Mapping[str, type[Traits]]) -> dict[str, tuple[str, ...]]:
-    """For each detector the names of those that explain it, best first; those that it does not name come last."""
-    causes = {name: traits.explained_by for name, traits in detectors.items()}
-    for name, traits in sorted(detectors.items()):
-        for effect in traits.explains:
-            if effect in causes and name not in causes[effect]:
-                causes[effect] += (name,)
-    return causes
+    """For each detector the names of those that explain it, best first."""
+    return {name: traits.explained_by for name, traits in detectors.items()}
 
 
 class Relations:

@@ -91,9 +91,6 @@ class Traits:
 
     explained_by: ClassVar[tuple[str, ...]] = ()
     """Rules that explain its finding, best explanation first. The relation has no cycles (tested)."""
-    explains: ClassVar[tuple[str, ...]] = ()
-    """Rules whose findings it explains although they do not name it; it ranks after those that they name. For detectors
-    of other packages."""
     explained_only_as: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
     """Per cause the values of the evidence ``kind`` for which it is one; a cause that is not named always is."""
     withdrawn_by: ClassVar[str] = ""

@@ -7,7 +7,6 @@ disables it with ``enabled: false``, or adds a rule under a new name. An entry w
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from msgspec import Meta
 import grpo_watch
 from grpo_watch import lazy_re as re
 from grpo_watch.advisories.entries import Advisory, advisories
-from grpo_watch.catalogue import GROUP, catalogue, third_party
+from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import RULE_NAME, Document, Path_, first_problem, nearest, read_document
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.detector import Detector, Param
@@ -117,7 +116,7 @@ def load_rules(
         RuleError: naming file, line and column of the first mistake.
     """
     known = catalogue() if detectors is None else detectors
-    rules = {name: rule for name, rule in third_party_rules().items() if name in known}
+    rules: dict[str, Rule] = {}
     shipped = sorted((packs or packs_folder()).glob("*.yaml"))
     seen: set[str] = set()
     for written in (written for file in shipped for written in entries_of(file)):
@@ -187,16 +186,6 @@ def _translated(rules: Mapping[str, Rule], language: str) -> Iterator[tuple[str,
     words, said = translations(language)["rules"], sentences(language)
     for name in rules.keys() & words.keys():
         yield name, replace(rules[name], **{"hints": {}, **words[name]}, language=language, sentences=said)
-
-
-def third_party_rules() -> dict[str, Rule]:
-    """One rule with defaults for every detector that an installed package brings; overlays change it like any other."""
-    foreign = third_party(GROUP)
-    return {
-        name: Rule(name, name, summary=inspect.cleandoc(detector.__doc__ or name).partition("\n")[0], where=origin)
-        for name, origin in foreign.origins.items()
-        for detector in (foreign.detectors[name],)
-    }
 
 
 def apply_entry(written: WrittenRule, rules: Mapping[str, Rule], known: Mapping[str, type[Detector]]) -> Rule:

@@ -28,7 +28,7 @@ class Runbook:
 
 
 def page_of(detector: type[Detector]) -> Path:
-    """A detector's runbook, if it has one: next to its module, called like its class."""
+    """A detector's runbook: next to its module, called like its class."""
     return Path(inspect.getfile(detector)).with_name(f"{detector.stem()}.md")
 
 
@@ -46,14 +46,10 @@ def runbook_of(detector: type[Detector]) -> Runbook:
 
 
 def runbook_for(rule: Rule, detectors: Mapping[str, type[Detector]]) -> Runbook:
-    """The page of a rule; for a condition, or a detector of another package without one, what its definition says."""
-    detector = None if rule.when is not None else detectors[rule.detector or rule.name]
-    if detector is not None and page_of(detector).exists():
-        return runbook_of(detector)
-    if detector is None:
-        says = f"`{rule.when}` (defined in {rule.where})"
-    else:
-        says = f"{inspect.getdoc(detector) or ''}\n\n{parameter_table(detector.params)}"
+    """The page of a rule; for a condition what its definition says."""
+    if rule.when is None:
+        return runbook_of(detectors[rule.detector or rule.name])
+    says = f"`{rule.when}` (defined in {rule.where})"
     return Runbook(Path(rule.where), f"# {rule.name}\n\n{rule.summary}\n\n## How it is computed\n\n{says}\n")
 
 

@@ -298,20 +298,14 @@ class Mute(Detector):
         return SILENT
 
 
-class Upstream(Mute):
-    """Of another package: it explains a shipped rule that does not name it."""
-
-    explains = ("kl-stuck-at-zero",)
-
-
 class Downstream(Mute):
-    """Of another package: a shipped rule explains it, and refutes it."""
+    """A shipped rule explains it, and refutes it."""
 
     explained_by = ("gradient-lost",)
     withdrawn_by = "gradient-lost"
 
 
-OTHERS = {"upstream": Upstream, "downstream": Downstream}
+OTHERS = {"downstream": Downstream}
 
 
 def of_rules(*rules: Rule) -> dict[str, tuple[Severity, str | None]]:
@@ -322,14 +316,8 @@ def of_rules(*rules: Rule) -> dict[str, tuple[Severity, str | None]]:
     return reported(diagnose(monitors))
 
 
-def test_a_detector_of_another_package_explains_and_is_explained() -> None:
-    assert of_rules(a_rule("upstream"), a_rule("kl-stuck-at-zero"))["kl-stuck-at-zero"] == (WARNING, "upstream")
+def test_a_cause_that_refutes_leaves_an_info() -> None:
     assert of_rules(a_rule("downstream"), a_rule("gradient-lost"))["downstream"] == (INFO, "gradient-lost")
-
-
-def test_what_a_rule_names_itself_explains_it_better() -> None:
-    found = of_rules(a_rule("upstream"), a_rule("kl-stuck-at-zero"), a_rule("parameters-unchanged"))
-    assert found["kl-stuck-at-zero"] == (WARNING, "parameters-unchanged")
 
 
 def test_a_rule_under_another_name_is_explained_and_explains_like_its_detector() -> None:
