@@ -22,6 +22,7 @@ from grpo_watch.engine.waste import with_waste
 ROWS = "rows"
 """What stands for every metric where nothing was logged that could be read."""
 NEEDS = "needs "
+ROWS_COUNTED = "steps are unknown: no row names one, so rows are counted from 1"
 """How the reason of a rule begins that lacks a metric or a kind of evidence."""
 NEVER_JUDGED = "nothing to judge yet"
 """The reason of a rule about an event that did not happen, as a refused launch."""
@@ -241,7 +242,7 @@ def caveats(snapshot: RunSnapshot) -> tuple[str, ...]:
     often = saves is not None and isinstance(saves.value, (int, float)) and snapshot.step < 2 * saves.value
     found = [SEEN_LATER if often else SEE_FROZEN] if blind_to_frozen_policy(snapshot) else []
     if "steps_counted" in snapshot.config:
-        found.append("steps are unknown: no row names one, so rows are counted from 1")
+        found.append(ROWS_COUNTED)
     if snapshot.judgement.reason:
         found.append(snapshot.judgement.reason)
     if snapshot.judgement.guessed:

@@ -148,7 +148,7 @@ def pattern_words(pattern: str, language: str = ENGLISH) -> str:
     places: dict[int, list[str]] = {}
     for place, text in enumerate(texts, start=1):
         places.setdefault(text, []).append(str(place))
-    equal = ", ".join(" = ".join(same) for same in places.values() if len(same) > 1)
+    equal = say(language, ", ").join(" = ".join(same) for same in places.values() if len(same) > 1)
     return say(language, "equal completions: {equal}", equal=equal)
 
 

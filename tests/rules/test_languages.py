@@ -23,7 +23,7 @@ from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.sentences import LONGEST, sentences_of
-from grpo_watch.engine.snapshot import NEVER_JUDGED, SEE_FROZEN, SEEN_LATER, RuleStatus, RunVerdict
+from grpo_watch.engine.snapshot import NEVER_JUDGED, ROWS_COUNTED, SEE_FROZEN, SEEN_LATER, RuleStatus, RunVerdict
 from grpo_watch.engine.trend import TrendSign
 from grpo_watch.errors import ConfigError
 from grpo_watch.report.blindness import LABELS
@@ -68,7 +68,15 @@ def test_it_is_translated_with_the_same_names(name: str) -> None:
 
 def ours() -> set[str]:
     """Every text of ours that is shown in the reader's language: arguments of ``say`` and ``t``, labels, causes."""
-    texts = {SEE_FROZEN, SEEN_LATER, *TIMES, *LABELS.values(), *GIVES.values(), *(kind.title for kind in KINDS)}
+    texts = {
+        SEE_FROZEN,
+        SEEN_LATER,
+        ROWS_COUNTED,
+        *TIMES,
+        *LABELS.values(),
+        *GIVES.values(),
+        *(kind.title for kind in KINDS),
+    }
     texts |= {each.value.replace("-", " ") for each in (*Severity, *RunVerdict, *RuleStatus)}
     for module in PACKAGE.rglob("*.py"):
         texts |= set(_given(ast.parse(module.read_text(encoding="utf-8"))))
@@ -147,6 +155,14 @@ def _given(tree: ast.AST) -> Iterator[str]:
             given = node.value
         choices = [given.body, given.orelse] if isinstance(given, ast.IfExp) else [given]
         yield from (each.value for each in choices if isinstance(each, ast.Constant) and isinstance(each.value, str))
+
+
+def test_headlines_begin_in_chinese() -> None:
+    """They follow "第 3 步起" without a space."""
+    words = translations("zh")["words"]
+    of_detectors = {text for tree in detectors() for value in _keywords(tree, "headline") for text in _texts(value)}
+    shown = [rule.headline for rule in CHINESE.values()] + [words[text] for text in of_detectors if text]
+    assert [text for text in shown if not re.match("[一-鿿]", text)] == []
 
 
 def test_no_word_is_missing_or_left_over() -> None:
