@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from typing import Any
 
@@ -95,10 +95,13 @@ class Envelope:
             self.page = self.page or PAGE.match(data) is not None
         if SUSPECT.match(data) is None:
             return (self._bare(data),) if any(mark in data for mark in INSIDE) else (data,)
-        if data.startswith(JSON_FILE) and (text := _json_file(data)) is not None:
-            return self._ended(text, whole=text[-1:] in b"\r\n")
-        if data[:1] == b"{" and JOURNAL_MARK in data and (entry := _object(data)) is not None:
-            return self._entry(entry, data)
+        if data.startswith(JSON_FILE) or (data[:1] == b"{" and JOURNAL_MARK in data):
+            entry = _object(data) or {}
+            if "stream" in entry and isinstance(entry.get("log"), str):
+                text = entry["log"].encode("utf-8", "replace")
+                return self._ended(text, whole=text[-1:] in b"\r\n")
+            if "__REALTIME_TIMESTAMP" in entry and "MESSAGE" in entry:
+                return self._of_journal(entry)
         wrapped = b"{" + line[1] + b"}" if (line := ENTRY.match(data)) is not None else data
         if wrapped[:1] in {b"{", b"["} and WRAPS_TEXT.search(wrapped) and (text := _message_of(wrapped)) is not None:
             return self._ended(text, whole=True)
@@ -111,9 +114,7 @@ class Envelope:
         rest, self._cut = self._cut, b""
         return self._pieces(rest)
 
-    def _entry(self, entry: dict[str, Any], data: bytes) -> Sequence[bytes]:
-        if "__REALTIME_TIMESTAMP" not in entry or "MESSAGE" not in entry:
-            return (data,)
+    def _of_journal(self, entry: Mapping[str, Any]) -> Sequence[bytes]:
         if (text := _message(entry["MESSAGE"])) is not None:
             return self._ended(text, whole=entry.get("_LINE_BREAK") != "line-max")
         self.left_out += 1
@@ -156,14 +157,6 @@ def _retyped(data: bytes) -> bytes:
         del kept[-1:]
         kept += part
     return bytes(kept)
-
-
-def _json_file(data: bytes) -> bytes | None:
-    """The text of a line of Docker's json-file driver; None for any other object."""
-    row = _object(data)
-    if row is None or not isinstance(text := row.get("log"), str) or "stream" not in row:
-        return None
-    return text.encode("utf-8", "replace")
 
 
 def _message_of(data: bytes) -> bytes | None:

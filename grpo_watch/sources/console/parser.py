@@ -125,7 +125,7 @@ class ConsoleParser(ConsoleRows):
 
     def _piece(self, data: bytes) -> None:
         if self._sizes.open:
-            self._add(self._sizes.feed(data))
+            self._sized(self._sizes.feed(data))
         if not data or self._configured(data) or self._of_framework(data):
             return
         data = self._join(data) if self._fragment else row_numbers.opened(data)

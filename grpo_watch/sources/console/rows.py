@@ -170,14 +170,10 @@ class ConsoleRows:
         """What concerns the run as a whole; with sizes it may be two items, or the beginning of one."""
         if found.failed:
             self.failed[found.failed] += repeated(self._fed)
-        if found.opens or found.sizes is not None:
-            self._save()
         if found.opens:
+            self._save()
             self._sizes.begin(data)
-        self._hint(found)
-
-    def _hint(self, found: ConsoleMarkers) -> None:
-        self._add(found.sizes)
+        self._sized(found.sizes)
         if found.total is not None:
             settings = {"steps_printed": Setting(found.total, PRINTED)}
             self._out.append(RunConfig(None, None, settings, self.name, self.segment, FROM_LAUNCH))
@@ -208,9 +204,10 @@ class ConsoleRows:
             self.steps.every(every.value, first=printed.get("logging_first_step") is True)
         self._out.append(RunConfig(framework, version, settings, self.name, self.segment, FROM_ARGUMENTS))
 
-    def _add(self, settings: Mapping[str, Setting] | None) -> None:
-        if settings is not None:
-            self._configure(None, None, settings)
+    def _sized(self, sizes: Mapping[str, Setting] | None) -> None:
+        if sizes is not None:
+            self._save()
+            self._configure(None, None, sizes)
 
     def _count(self) -> None:
         """Say once that the steps are numbers of rows."""

@@ -27,8 +27,7 @@ class FixedRoot(PosixPath):
 
 def inside(path: Path, roots: Sequence[Path]) -> bool:
     """Whether ``path``, with every link resolved, lies under one of ``roots`` (themselves resolved)."""
-    real = real_path(path)
-    return any(real == root or root in real.parents for root in map(_resolved, roots))
+    return _lies_under(real_path(path), roots)
 
 
 def real_path(path: Path) -> Path:
@@ -47,7 +46,7 @@ def open_regular(path: Path, roots: Sequence[Path]) -> int:
         OSError: it can't be opened (missing, no permission, out of handles).
     """
     real = real_path(path)
-    if not any(real == root or root in real.parents for root in map(_resolved, roots)):
+    if not _lies_under(real, roots):
         raise SourceError(f"{path}: a link leads out of the run folder; list its target under allow_roots to read it")
     try:
         descriptor = _open_resolved(real)
@@ -59,8 +58,9 @@ def open_regular(path: Path, roots: Sequence[Path]) -> int:
     return descriptor
 
 
-def _resolved(root: Path) -> Path:
-    return root if isinstance(root, FixedRoot) else real_path(root)
+def _lies_under(real: Path, roots: Sequence[Path]) -> bool:
+    resolved = (root if isinstance(root, FixedRoot) else real_path(root) for root in roots)
+    return any(real == root or root in real.parents for root in resolved)
 
 
 def _open_resolved(real: Path) -> int:
