@@ -38,6 +38,7 @@ from grpo_watch.safe_text import strict, visible
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.unread import nothing_there, unread_row
+from grpo_watch.sources.trackers.tracker_files import TRACKERS
 
 SCHEMA = "grpo-watch/sources/1"
 
@@ -51,13 +52,7 @@ GIVES: Mapping[ChannelContent, str] = {
     ChannelContent.COMPLETIONS_PARQUET: "completions by group",
     ChannelContent.CHECKPOINTS: "checksums of the saved weights",
     ChannelContent.RUN_CONFIG: "settings of the run",
-    ChannelContent.TFEVENTS: "metric rows, settings",
-    ChannelContent.WANDB_OFFLINE: "metric rows, settings, completions by group",
     ChannelContent.WANDB_API: "metric rows, settings, completions, over the network",
-    ChannelContent.TRACKIO: "metric rows, settings, completions by group",
-    ChannelContent.SWANLAB: "metric rows, settings, end; the newest 8 KiB may not be written yet",
-    ChannelContent.MLFLOW: "metric rows, settings, end",
-    ChannelContent.MLFLOW_FILES: "metric rows, settings, end",
     ChannelContent.TABLE: "metric rows",
     ChannelContent.NOTEBOOK: "metric rows, settings, errors",
     ChannelContent.JSON_DOCUMENT: "metric rows",
@@ -67,6 +62,7 @@ GIVES: Mapping[ChannelContent, str] = {
     ChannelContent.ROLLOUT_SUMMARIES: "metric rows, one per file",
     ChannelContent.WANDB_TABLES: "completions by group",
     ChannelContent.PROBE: "checksums of the weights in memory, settings",
+    **{ChannelContent(tracker.WHAT): tracker.GIVES for tracker in TRACKERS},
 }
 
 

@@ -114,3 +114,24 @@ def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(SourceError, match=r"^mlflow://127\.0\.0\.1:1/grpo: MlflowException: .*refused"):
         taken_in(["mlflow://127.0.0.1:1/grpo"]).__enter__()
+
+
+USED = """
+import sys
+from pathlib import Path
+from grpo_watch.cli.main import run_cli
+from grpo_watch.cli.run import Poller, running
+from grpo_watch.config.schema import Settings
+
+run_cli(["check", sys.argv[1], "--output", sys.argv[1] + "/report.txt"])
+Poller([sys.argv[1]], Settings(), folder=Path(sys.argv[1]))
+print(sorted({"mlflow", "swanlab", "trackio", "wandb", "torch"}.intersection(sys.modules)))
+"""
+
+
+def test_a_client_that_is_not_used_is_not_imported(tmp_path: Path) -> None:
+    """The memory of a check and of the daemon stays what it is where mlflow and SwanLab are installed."""
+    (tmp_path / "run.jsonl").write_text("".join(f'{{"step": {step}, "loss": 0.1}}\n' for step in range(9)))
+    command = [sys.executable, "-c", USED, str(tmp_path)]
+    done = subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.cli.check import check_runs, find_runs
-from grpo_watch.engine.records import Tick
+from grpo_watch.engine.records import EndState, Tick
 from grpo_watch.report.check_document import document
 from grpo_watch.rules.packs import load_rules
 from tests.live_training.log_like_verl import STEPS, TRACKERS
@@ -21,7 +21,7 @@ NOW = 2_000_000_000.0
 
 def found_in(folder: Path) -> dict[str, object]:
     """What ``check`` says, with the steps of each finding, and which settings it was read with."""
-    (report,) = check_runs(find_runs([str(folder)])[0], load_rules([]), {}, Tick(NOW, live=False))
+    (report,) = check_runs(find_runs([str(folder)])[0], load_rules([]), {}, Tick(NOW, live=False, state=EndState.ENDED))
     (run,) = document([report])["runs"]
     return {
         "framework": run["framework"],

@@ -27,6 +27,8 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.files.decompress import beginning
 from grpo_watch.sources.settings.documents import json_object
 from grpo_watch.sources.settings.run_config import ARGUMENTS, read_run_config
+from grpo_watch.sources.trackers.tracker_files import TRACKERS
+from grpo_watch.sources.trackers.tracker_source import FramedLog
 
 VERSION_FOLDER = re.compile(r"v(\d{1,6})-(\d{8}-\d{6})")
 MEMBER = re.compile(
@@ -209,9 +211,9 @@ def segments(draft: RunDraft) -> dict[FoundPart, int]:
     folders = {part: version_of(part.folder, draft.root) for part in draft.parts}
     versions = sorted({folder.name for folder in folders.values() if folder}, key=version_order)
     found = {part: versions.index(folder.name) if folder else 0 for part, folder in folders.items()}
-    for what in (ChannelContent.TFEVENTS, ChannelContent.WANDB_OFFLINE, ChannelContent.SWANLAB):
-        if not versions:
-            found.update(_in_turn([part for part in draft.parts if part.what is what]))
+    for tracker in TRACKERS:
+        if not versions and issubclass(tracker, FramedLog):
+            found.update(_in_turn([part for part in draft.parts if part.what.value == tracker.WHAT]))
     return found
 
 

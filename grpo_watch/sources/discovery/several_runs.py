@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, pairwise
 from math import isclose
@@ -27,20 +27,18 @@ from grpo_watch.sources.rows.layouts import MARK, runs_of
 from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
 from grpo_watch.sources.rows.tables import LOOKED_AT, arms_of, grid, keys_of, row_of
 from grpo_watch.sources.trackers import framing
-from grpo_watch.sources.trackers.swanlab import SwanlabSource
-from grpo_watch.sources.trackers.tracker_files import reader
+from grpo_watch.sources.trackers.database import DatabaseSource
+from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader
 from grpo_watch.sources.trackers.tracker_source import BlockLog, LoggedRun
-from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 
 SPAN_LOOKED_AT = 1 << 20
 """Bytes at the beginning and at the end of a log in which a row of its history is looked for."""
 RUN = re.compile(r"\.(?:db|sqlite)#(.+)", re.DOTALL)
-DATABASES = frozenset({ChannelContent.TRACKIO, ChannelContent.MLFLOW})
+DATABASES = frozenset(
+    ChannelContent(one.WHAT) for one in TRACKERS if issubclass(one, DatabaseSource) and ".db" in one.SUFFIXES
+)
 """Files that hold several runs."""
-BLOCK_LOGS: Mapping[ChannelContent, type[BlockLog]] = {
-    ChannelContent.WANDB_OFFLINE: WandbOfflineSource,
-    ChannelContent.SWANLAB: SwanlabSource,
-}
+BLOCK_LOGS = {ChannelContent(one.WHAT): one for one in TRACKERS if issubclass(one, BlockLog)}
 
 
 class LogSpan(NamedTuple):

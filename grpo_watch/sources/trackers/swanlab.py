@@ -70,6 +70,7 @@ class SwanlabSource(BlockLog):
     """
 
     WHAT, SUFFIXES, HEADERS = "swanlab", (".swanlab",), HEADERS
+    GIVES = "metric rows, settings, end; the newest 8 KiB may not be written yet"
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:

@@ -140,6 +140,7 @@ class TfeventsSource(FramedLog):
     32-bit floats as they are in the file.
     """
 
+    GIVES = "metric rows, settings"
     WHAT, KIND, SUFFIXES = "tensorboard events", ChannelKind.TFEVENTS, ()
     frames, decode = staticmethod(framing.tf_frames), staticmethod(decode_event)
 

@@ -93,7 +93,9 @@ class TrackerFile(TrackerSource):
     """A tracker's file or database; what its records mean is ``take``'s business, which each tracker writes."""
 
     WHAT: str
-    """What its channels hold, as people see it."""
+    """What its channels are called (``ChannelContent``)."""
+    GIVES = "metric rows, settings, end"
+    """What is read of them, as ``sources`` says it."""
     SUFFIXES: tuple[str, ...]
     """How the names of its files end."""
 

@@ -78,6 +78,7 @@ class TrackioSource(DatabaseSource):
     """
 
     WHAT = "trackio"
+    GIVES = "metric rows, settings, completions by group"
     OWN_TABLES = frozenset({"metrics", "configs"})
     ROWS = (
         "SELECT id, substr(timestamp, 1, 40), CASE WHEN typeof(step) = 'integer' THEN step END,"  # noqa: S608  a constant

@@ -159,6 +159,7 @@ class WandbOfflineSource(BlockLog):
     """
 
     WHAT, SUFFIXES, HEADERS = "wandb offline", (".wandb",), (framing.WANDB,)
+    GIVES = "metric rows, settings, completions by group"
 
     def _open(self) -> None:
         super()._open()
