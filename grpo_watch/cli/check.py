@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -86,11 +86,10 @@ def check_command(given: Namespace) -> int:
     if given.format != "json":
         from grpo_watch.report.words import sentence_words  # noqa: PLC0415  only here
 
-        problems = tuple(sentence_words(chosen.language, problem, "errors") for problem in problems)
+        said = partial(sentence_words, chosen.language, part="errors")
+        problems = tuple(map(said, problems))
         roots = {run.name: _from_here(run.root) for run in found}
-        folders = [roots.get(report.snapshot.run, "") for report in reports]
-        shown = [pasteable(report.snapshot, folder) for report, folder in zip(reports, folders, strict=True)]
-        reports = [replace(report, snapshot=snapshot) for report, snapshot in zip(reports, shown, strict=True)]
+        reports = [_for_people(report, roots.get(report.snapshot.run, ""), said) for report in reports]
     provenance = Provenance("", __version__, tick.now)
     provenance = replace(provenance, command=command_line(paths, given, provenance.time, state))
     color, verbose = given.color and given.output is None, given.verbose > 0
@@ -107,6 +106,12 @@ def _from_here(root: Path) -> str:
     if path.startswith(".."):
         return str(root.resolve())
     return "" if path == "." else path
+
+
+def _for_people(report: RunReport, folder: str, said: Callable[[str], str]) -> RunReport:
+    """The report with commands that work where the user is, and with notes and problems in their language."""
+    notes, problems = (tuple(map(said, lines)) for lines in (report.notes, report.problems))
+    return replace(report, snapshot=pasteable(report.snapshot, folder), notes=notes, problems=problems)
 
 
 def find_runs(

@@ -127,7 +127,8 @@ def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _also(report: RunReport) -> Iterator[str]:
-    lines = [*report.notes, *(f"problem: {problem}" for problem in report.problems)]
+    say_so = partial(say, report.snapshot.language)
+    lines = [*report.notes, *(say_so("problem: {what}", what=problem) for problem in report.problems)]
     lines += [f"{channel.name}: {channel.problem}" for channel in report.channels if channel.problem]
     yield from [*(f"- {prose(line)}" for line in lines), ""] if lines else []
 

@@ -202,10 +202,9 @@ def _footer(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
         if rule.status is RuleStatus.BROKEN:
             yield Text(f"{say_so('broken')}{colon}{rule.rule}{colon}{visible(rule.reason)}", style="red"), 2
     for note in report.notes:
-        yield Text(visible(sentence_words(snapshot.language, note, "errors")), style="dim"), 2
+        yield Text(visible(note), style="dim"), 2
     for problem in report.problems:
-        what = sentence_words(snapshot.language, problem, "errors")
-        yield Text(visible(say_so("problem: {what}", what=what)), style="yellow"), 2
+        yield Text(visible(say_so("problem: {what}", what=problem)), style="yellow"), 2
     yield from _channels(report)
 
 

@@ -97,6 +97,18 @@ def test_it_is_chinese_where_the_settings_say_so(
     assert "  logging.jsonl：跳过 1 处不是合法 JSON；第一处：not-json: line 2: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("shown_as", ["text", "markdown", "html"])
+def test_notes_are_chinese_in_every_report(
+    shown_as: str, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
+    (run / "train.log").write_text(
+        "[INFO:swift] start\n{'loss': 9.5, 'reward': 0.1, 'global_step/max_steps': '3/60'}\n", encoding="utf-8"
+    )
+    run_cli(["check", str(run), "--format", shown_as])
+    assert re.search(r"各数据源有 \d+ 个值互相矛盾，以排在前面的为准：第 3 步：loss 在", capsys.readouterr().out)
+
+
 def test_contradicting_channels_are_reported_and_are_no_finding(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A console of another job in the folder: its loss of 9.5 at step 3 is not the JSON lines' 0.0 to four digits."""
     (run / "train.log").write_text(
