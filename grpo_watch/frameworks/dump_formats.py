@@ -36,7 +36,8 @@ class RolloutDumps(Struct, frozen=True):
     the completions of one decoded line (none for padding, many for a line of columns). ``ordered``: there is no id,
     and the completions of a group follow each other in the file. ``evaluation`` decides from a folder's name and its
     steps whether evaluation is dumped there. ``measure``: there are no texts; it makes a row of numbers of a file's
-    lines and the longest completion that the settings allow (None: not known).
+    lines and the longest completion that the settings allow (None: not known). ``attempts`` names the folder beside the
+    file's own with all attempts of the step, where those that failed are left out; ``failed`` says which of a line did.
     """
 
     framework: str
@@ -47,6 +48,8 @@ class RolloutDumps(Struct, frozen=True):
     inner: str = ""
     evaluation: Callable[[str, Iterable[int]], bool] = lambda name, steps: False  # noqa: ARG005
     measure: Callable[[Iterable[Mapping[str, Any]], float | None], Mapping[str, float | None]] | None = None
+    attempts: str = ""
+    failed: Callable[[Mapping[str, Any]], Iterable[bool]] = lambda row: ()  # noqa: ARG005
 
     @property
     def depth(self) -> int:
@@ -59,6 +62,8 @@ class RolloutDumps(Struct, frozen=True):
         return self.file.fullmatch(names[0]) if "/".join(names[1:]) == self.inner else None
 
 
+ERRORS = "rollouts/errors"
+"""The share of a step's attempts that failed, as a key of its row."""
 NUMBERS = frozenset({int, float, type(None)})
 """Types of a score as a decoder gives it; a truth value is none."""
 

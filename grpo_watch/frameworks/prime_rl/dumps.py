@@ -30,6 +30,12 @@ def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
         yield DumpRow(prompt, "\n".join(written), {"reward": total, **rewards}, f"{group}/{name}" if group else None)
 
 
+def _failed(row: Mapping[str, Any]) -> Iterable[bool]:
+    """Whether each trace failed for good; an episode that ended before it had one is an attempt, too."""
+    traces = row["traces"] if isinstance(row["traces"], list) else []
+    return [trace.get("ok") is False for trace in traces if isinstance(trace, dict)] or [row.get("ok") is False]
+
+
 def _held(holder: object, key: str) -> Mapping[str, Any]:
     found = holder.get(key) if isinstance(holder, dict) else None
     return found if isinstance(found, dict) else {}
@@ -55,4 +61,6 @@ DUMPS = RolloutDumps(
     keys=frozenset({"traces", "task"}),
     read=_rows,
     inner="train/effective/traces.jsonl",
+    attempts="all",
+    failed=_failed,
 )

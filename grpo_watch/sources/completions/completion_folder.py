@@ -103,7 +103,7 @@ class CompletionFolder(ChannelSource):
         """The step of a file by its name; None for files of another kind."""
 
     @abstractmethod
-    def _reader(self) -> DumpReader:
+    def _reader(self, path: Path) -> DumpReader:
         """What reads a file; it can be sent to another process."""
 
     @abstractmethod
@@ -193,7 +193,8 @@ class CompletionFolder(ChannelSource):
 
     def _read(self, step: int, *, first: bool = False) -> None:
         size = self._group_size()
-        arguments = (self._path / self._files[step][0], self._roots, self._reader(), size, self._examples)
+        path = self._path / self._files[step][0]
+        arguments = (path, self._roots, self._reader(path), size, self._examples)
         self._work.submit((step, size), read_unchanged, *arguments, first=first)
 
     def _collect(self, step: int, result: DumpResult | Exception, seen: float | None) -> Iterator[Item]:
@@ -238,7 +239,7 @@ class CompletionFolder(ChannelSource):
         self._digest, self._prompts, self._newest = grouping.digest, grouping.prompts, step
         if grouping.row is not None:
             yield RawRow(self.name, ChannelKind.TRAINER_STATE, step, grouping.row, stream, self.segment, seen=seen)
-        else:
+        if grouping.row is None or grouping.groups:
             yield grouping.summary(self.name, step, stream, self.segment, seen)
 
 

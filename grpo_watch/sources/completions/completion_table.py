@@ -250,7 +250,8 @@ class WandbTablesSource(CompletionFolder):
         found = FILE.fullmatch(name)
         return int(found[1]) if found is not None else None
 
-    def _reader(self) -> DumpReader:
+    def _reader(self, path: Path) -> DumpReader:
+        del path
         return read_wandb_table
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:

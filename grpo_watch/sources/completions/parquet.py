@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from grpo_watch.engine.metric_names import MAX_FUNCTIONS
@@ -113,7 +114,8 @@ class CompletionsParquetSource(CompletionFolder):
         found = parquet_dump(name)
         return found[1] if found is not None else None
 
-    def _reader(self) -> DumpReader:
+    def _reader(self, path: Path) -> DumpReader:
+        del path
         return read_dump
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:

@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
+from msgspec.structs import replace
+
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Item, Stream
 from grpo_watch.errors import SourceError
-from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps, rollout_dumps
+from grpo_watch.frameworks.dump_formats import ERRORS, DumpRow, RolloutDumps, rollout_dumps
 from grpo_watch.sources.base import KeptTexts, Skip
 from grpo_watch.sources.completions.completion_folder import (
     BadDumpError,
@@ -82,10 +84,17 @@ MAX_ROWS = 65_536
 """Completions of one step."""
 
 
-def read_rollouts(
-    framework: str, longest: float | None, file: BinaryIO, group_size: int | None, examples: KeptTexts
+def read_rollouts(  # noqa: PLR0913  what a process is given
+    framework: str,
+    longest: float | None,
+    file: BinaryIO,
+    group_size: int | None,
+    examples: KeptTexts,
+    *,
+    attempts: Path | None = None,
+    roots: Sequence[Path] = (),
 ) -> Grouping:
-    """The groups of one file of a framework's, or the row of one without texts.
+    """The groups of one file of a framework's, or the row of one without texts, or both.
 
     Raises:
         BadDumpError: a line is none of the format's, or the file ends inside one.
@@ -97,7 +106,20 @@ def read_rollouts(
             return Grouping((), row=known.measure(batch.lines(file), longest))
         except (AttributeError, KeyError, OverflowError, TypeError):
             raise BadDumpError(f"line {batch.number}: not as {framework} writes it") from None
-    return batch.read(file).grouping(group_size)
+    grouping = batch.read(file).grouping(group_size)
+    errors = _errors(known, attempts, roots) if attempts is not None else None
+    return grouping if errors is None else replace(grouping, row={ERRORS: errors})
+
+
+def _errors(known: RolloutDumps, attempts: Path, roots: Sequence[Path]) -> float | None:
+    """The share of a step's attempts that failed; None where they can't be read."""
+    try:
+        with os.fdopen(open_regular(attempts, roots), "rb") as file:
+            batch = _Batch(known, examples=KeptTexts.NOTHING)
+            failed = [one for line in batch.lines(file) for one in known.failed(line)]
+    except (SourceError, OSError, BadDumpError):
+        return None
+    return sum(failed) / len(failed) if failed else None
 
 
 class _Batch:
@@ -296,8 +318,11 @@ class CompletionDumpsSource(CompletionFolder):
         found = self._format.named(PurePath(name)) if self._format is not None else None
         return int(found[1]) if found is not None else None
 
-    def _reader(self) -> DumpReader:
-        return partial(read_rollouts, self._format.framework if self._format is not None else "", self._longest())
+    def _reader(self, path: Path) -> DumpReader:
+        known = self._format
+        attempts = path.parents[1] / known.attempts / path.name if known is not None and known.attempts else None
+        name = known.framework if known is not None else ""
+        return partial(read_rollouts, name, self._longest(), attempts=attempts, roots=self._roots)
 
     def _stream(self, step: int, grouping: Grouping) -> Stream:
         del step, grouping

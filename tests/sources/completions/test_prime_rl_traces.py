@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from grpo_watch.engine.records import CompletionSummary, Stream
+from grpo_watch.catalogue import catalogue
+from grpo_watch.config.schema import Settings
+from grpo_watch.engine.records import CompletionSummary, Stream, Tick
+from grpo_watch.pipeline.offline import read_run
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.completions.rollout_dumps import CompletionDumpsSource
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
-from tests.support.channel import restarted, whole
+from tests.support.channel import restarted, rows, whole
 
 
 def trace(text: str, score: float | None, *, trainable: bool = True) -> dict[str, Any]:
@@ -63,6 +67,28 @@ def test_groups_of_each_step(tmp_path: Path) -> None:
     assert group.size == 2
     assert group.rewards == {"reward": (0.5, 1.5), "correct": (0.0, 1.0), "format": (0.5, 0.5)}
     assert group.lengths == (len("4\ndone"), len("5\ndone"))
+
+
+def failed(run: Path, step: int, *ok: bool) -> None:
+    """All attempts of a step; the last one ended before it had a trace."""
+    folder = run / "rollouts" / f"step_{step}" / "train" / "all"
+    folder.mkdir(parents=True)
+    lines = [episode("g", {**trace("4", float(one)), "ok": one}) for one in ok]
+    lines.append(json.dumps({"id": "x", "task": {}, "ok": False, "traces": []}))
+    (folder / "traces.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def test_attempts_that_failed_are_a_share_of_all(tmp_path: Path) -> None:
+    """Only those that succeeded are among the completions; without metrics beside them it is all that is known."""
+    for step in (0, 1):
+        dumped(tmp_path, step, "4", "5" * (step + 1))
+    failed(tmp_path, 0, True, True, False)
+    found = whole(lambda cursor: CompletionDumpsSource("dumps", tmp_path / "rollouts", [tmp_path], cursor=cursor))
+    assert [(row.step, row.values) for row in rows(found)] == [(0, {"rollouts/errors": 0.5})]
+    assert [item.step for item in found if isinstance(item, CompletionSummary)] == [0, 1]
+    (run,) = discover(tmp_path)
+    read = read_run(run, load_rules([]), catalogue(), Tick(2e9, live=False), Settings(), {})
+    assert read.pipeline.snapshot().values["tool_failure_ratio"] == 0.5
 
 
 def test_a_restart_after_any_step_changes_nothing(tmp_path: Path) -> None:
