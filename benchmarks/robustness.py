@@ -123,8 +123,8 @@ def healthy_part(outcomes: list[Outcome]) -> Iterator[str]:
 
 EVENT_KINDS = frozenset(EVENT_FAULTS)
 """Faults that a source reports and a rule only repeats."""
-UNFED = frozenset({"engine-weights-not-synced", "base-weights-drift"})
-"""Faults whose evidence no shipped channel provides: an engine's checksums, base and adapter in one checkpoint."""
+UNFED = frozenset({"base-weights-drift"})
+"""Faults whose evidence no shipped channel provides: base and adapter in one checkpoint."""
 
 
 def faulty_part(outcomes: list[Outcome]) -> Iterator[str]:
@@ -142,8 +142,8 @@ def faulty_part(outcomes: list[Outcome]) -> Iterator[str]:
     yield "\nNot counted above, because the rule only repeats what a source reports:\n"
     yield from _table([o for o in outcomes if o.kind in EVENT_KINDS])
     yield (
-        "\nNot counted above, because the generator supplies evidence that no shipped channel provides: the engine's"
-        " own weights along with the trainer's, and base weights along with an adapter in one checkpoint.\n"
+        "\nNot counted above, because the generator supplies evidence that no shipped channel provides: base weights"
+        " along with an adapter in one checkpoint.\n"
     )
     yield from _table([o for o in outcomes if o.kind in UNFED])
 

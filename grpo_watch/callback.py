@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.probe import job
-from grpo_watch.probe.engine import VllmProbe, engine_version, engine_weights
 from grpo_watch.probe.writing import FILE, FILE_MB, Folder, Journal, attempt, quietly, write_weights
 
-__all__ = ["GrpoWatchCallback", "VllmProbe", "engine_version", "engine_weights", "probe"]
+__all__ = ["GrpoWatchCallback", "probe"]
 
 WRITERS = 8
 """Processes that write by default. A shard of every large parameter lies on each, and replicas would write the same."""

@@ -68,7 +68,7 @@ def _group(signals: Signals, batch: int, place: int, advantages: Floats) -> Grou
 
 
 def checkpoints(signals: Signals, step: int, seen: float, segment: int) -> Iterator[Item]:
-    """The digests taken after a step (0 is step 1): the trainer's, of two ranks where they differ; the engine's."""
+    """The digests taken after a step (0 is step 1): the trainer's, of two ranks where they differ."""
     shape, version = signals.shape, int(signals.version[step])
     names = [f"layers.{index}.{'lora_B' if shape.adapter else 'weight'}" for index in range(TENSORS)]
     if signals.ranks is None:
@@ -78,9 +78,6 @@ def checkpoints(signals: Signals, step: int, seen: float, segment: int) -> Itera
         own = {f"{name}@{rank}/2": f"{name}{version}{rank * apart}" for name in names for rank in (0, 1)}
         both = tuple((f"{name}@0/2", f"{name}@1/2") for name in names)
         yield _digest(signals, step, seen, segment, own, replicas=both)
-    if signals.engine is not None:
-        own = {name: f"{name}{int(signals.engine[step])}" for name in names}
-        yield _digest(signals, step, seen, segment, own, kind=CheckpointKind.ROLLOUT_ENGINE, synced=True)
 
 
 def _digest(

@@ -113,12 +113,6 @@ def engine_lost_weights(signals: Signals, rng: Generator, start: int, strength: 
     signals.gap[start:] += 1.0 + 4.0 * strength
 
 
-@fault("stale-rollout-weights", save_steps=10, steps=150)
-def engine_weights_not_synced(signals: Signals, rng: Generator, start: int, strength: float) -> None:
-    """Digests of the engine's weights stay the same."""
-    signals.engine = np.minimum(signals.version, signals.version[start])
-
-
 @fault("tool-failures", **TRL_LATEST, every=1, reward="dense", flat=True)
 def sandbox_down(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """Calls fail from a step on."""

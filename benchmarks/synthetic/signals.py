@@ -33,10 +33,10 @@ class Signals:
     prompts, group) numbers the texts of a group, equal ones alike; ``prompt_ids`` and the counts of bad texts (n,
     prompts), ``again`` of texts that the prompt has whenever it comes; ``shift`` (n) rows by which dumped advantages
     are off, ``masked`` (n) completions of a group are left out of the loss, ``stretch`` (n) is a factor on the first
-    advantage; the rest (t). ``version`` numbers the policy's weights after each step, ``engine`` those of the
-    rollout engine (None: not digested). ``logged`` holds more keys and their values (t). ``gone`` maps a metric to the
-    step from which it is not logged; ``settings`` are more of the run's configuration. The log ends after ``stop``
-    steps with ``last_words``; ``silence`` seconds later is the last tick.
+    advantage; the rest (t). ``version`` numbers the policy's weights after each step. ``logged`` holds
+    more keys and their values (t). ``gone`` maps a metric to the step from which it is not logged; ``settings`` are
+    more of the run's configuration. The log ends after ``stop`` steps with ``last_words``; ``silence`` seconds later is
+    the last tick.
     """
 
     shape: Shape
@@ -64,7 +64,6 @@ class Signals:
     masked: Whole
     stretch: Floats
     epoch: Floats
-    engine: Whole | None = None
     broken_checkpoints: str = ""
     zero_adapter: bool = False
     base: Whole | None = None

@@ -132,13 +132,12 @@ class TensorDigest:
 
 
 class CheckpointKind(str, Enum):
-    """What weight files hold, or what was read in memory: parameters that are trained, frozen ones, the engine's."""
+    """What weight files hold, or what was read in memory: parameters that are trained, or frozen ones."""
 
     FULL = "full"
     ADAPTER = "adapter"
     PROBE = "probe"
     FROZEN = "frozen"
-    ROLLOUT_ENGINE = "rollout-engine"
 
 
 SAVED = frozenset({CheckpointKind.FULL, CheckpointKind.ADAPTER})
@@ -149,9 +148,7 @@ TRAINED = SAVED | {CheckpointKind.PROBE}
 
 def evidence_of(kind: CheckpointKind) -> str:
     """What a detector's ``needs`` call a digest of this kind."""
-    if kind in SAVED:
-        return "checkpoints"
-    return "rollout engine" if kind is CheckpointKind.ROLLOUT_ENGINE else "probe"
+    return "checkpoints" if kind in SAVED else "probe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,6 @@ class CheckpointDigest:
     ``replicas``: groups of tensors that must agree, as several ranks hold each.
     ``optimizer``: checksums of its ``moments`` and ``masters``. ``base``: the base model's folder, if all is still it.
     ``unrelated``: of how many matrices the values have nothing in common with the checkpoint before, and of how many.
-    ``synced``: the rollout engine had just been given the weights of this step; ``engine`` says which of several.
     """
 
     channel: str
@@ -179,8 +175,6 @@ class CheckpointDigest:
     movement: Movement | None = None
     unrelated: tuple[int, int] = (0, 0)
     base: str = ""
-    synced: bool = False
-    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)

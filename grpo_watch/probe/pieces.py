@@ -108,16 +108,15 @@ class ParameterPiece:
     mesh: str = ""
 
 
-def pieces(model: Any, rank: int, ranks: int, *, alike: bool | None = None) -> Iterator[ParameterPiece]:
+def pieces(model: Any, rank: int, ranks: int) -> Iterator[ParameterPiece]:
     """The parameters of a model, tied ones once, in the order of its modules.
 
     Args:
         model: a torch module.
         rank: of this process.
         ranks: processes that train together.
-        alike: whether plain parameters are the same on all of them; None: as ``replicated`` finds.
     """
-    same = replicated(model, ranks) if alike is None else alike
+    same = replicated(model, ranks)
     flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
     apart = flattened or (getattr(model, "_tp_size", None) or 1) > 1
     named = list(model.named_parameters())

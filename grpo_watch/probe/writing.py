@@ -22,8 +22,6 @@ from grpo_watch.probe.pieces import ParameterPiece, pieces
 Folder: TypeAlias = str | os.PathLike[str]
 SCHEMA = "probe/1"
 FILE = "grpo-watch-probe-{rank}.jsonl"
-ENGINE_FILE = "grpo-watch-probe-engine{engine}.jsonl"
-"""``engine`` is empty or ``-ID``: several engines of a run must not write to one file."""
 
 
 class Journal:
@@ -178,7 +176,6 @@ def checksums(
     ranks: int,
     wanted: Callable[[ParameterPiece], bool],
     *,
-    alike: bool | None = None,
     most: int = MOST,
 ) -> tuple[Checksums, str]:
     """Data type, shape of the whole, checksum as 16 hex digits, copy and parts (see ``ParameterPiece``) by name.
@@ -191,14 +188,13 @@ def checksums(
         rank: of this process.
         ranks: processes that train together.
         wanted: whether to read a piece.
-        alike: whether plain parameters are the same on all processes (see ``pieces``).
         most: so many checksums at most, about; where there are more tensors some are put together (``merged``).
 
     Raises:
         RuntimeError: this process has not imported torch, or none of the tensors can be read.
     """
     torch = torch_of_job()
-    found = [piece for piece in pieces(model, rank, ranks, alike=alike) if wanted(piece)]
+    found = [piece for piece in pieces(model, rank, ranks) if wanted(piece)]
     present = [piece for piece in found if not piece.unread and (piece.tensor.numel() or piece.parts > 1)]
     with torch.no_grad():
         held, sums, broken = _sums(present, torch)
@@ -270,7 +266,7 @@ FEW = 1
 
 
 def write_weights(journal: Journal, model: Any, of: str, what: dict[str, Any], file_mb: int = FILE_MB) -> None:
-    """Append the checksums of the model's parameters; ``of`` is ``policy``, ``frozen`` or ``engine``.
+    """Append the checksums of the model's parameters; ``of`` is ``policy`` or ``frozen``.
 
     Raises:
         Exception: they can't be read or written.
@@ -279,11 +275,10 @@ def write_weights(journal: Journal, model: Any, of: str, what: dict[str, Any], f
     rank, ranks = what["rank"], what["ranks"]
 
     def wanted(piece: ParameterPiece) -> bool:
-        return of == "engine" or piece.trainable == (of == "policy")
+        return piece.trainable == (of == "policy")
 
-    alike = True if of == "engine" else None  # one worker represents the engine, so nothing is compared across ranks
     most = FEW if journal.size() >= file_mb * 1_000_000 else MOST
-    tensors, unread = checksums(model, rank, ranks, wanted, alike=alike, most=most)
+    tensors, unread = checksums(model, rank, ranks, wanted, most=most)
     gaps = {"unread": unread} if unread else {}
     seconds = round(perf_counter() - begun, 4)
     journal.write("weights", {"of": of, **what, **gaps, "seconds": seconds, "tensors": tensors})

@@ -31,7 +31,6 @@ GAPS = frozenset(
         "importance_ratio_rollout",
         "effective_sample_rollout",
         "chi2_rollout",
-        "rollout engine",
     }
 )
 OPTIONAL = GAPS | {

@@ -100,7 +100,6 @@ class ExampleEvent(_Model, frozen=True):
     no_elements: list[str] = []
     problems: list[str] = []
     replicas: list[list[str]] = []
-    synced: bool = False
     event: EventKind | None = None
     text: str = ""
     seen: float | None = None
@@ -374,5 +373,4 @@ def _checkpoint(event: ExampleEvent, checksums: dict[str, str], step: int) -> Ch
         problems=tuple(event.problems),
         adapter=event.adapter or {},
         replicas=tuple(map(tuple, event.replicas)),
-        synced=event.synced,
     )

@@ -48,7 +48,6 @@ WITH_COMPLETIONS = frozenset(
         "dead-component",
         "deviation-of-nothing",
         "empty-completions",
-        "engine-weights-not-synced",
         "entropy-collapse",
         "gibberish",
         "greedy-decoding",

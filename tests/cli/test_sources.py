@@ -67,7 +67,9 @@ def test_piped_output_is_never_wrapped(
     monkeypatch.setenv("COLUMNS", "40")
     assert run_cli(["sources", str(run)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any("needs logprob_gap_rollout, or" in line and line.endswith("rollout engine)") for line in lines)
+    assert any(
+        "needs logprob_gap_rollout, or" in line and line.endswith("probability_error_rollout)") for line in lines
+    )
     assert all(line == line.rstrip() for line in lines)
 
 

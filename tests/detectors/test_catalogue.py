@@ -68,7 +68,7 @@ INTERFACE = frozenset(
 )
 """The rule ids that users hold on to: they may become more, never fewer."""
 
-EVIDENCE = frozenset({"completions", "checkpoints", "probe", "rollout engine", "run end"})
+EVIDENCE = frozenset({"completions", "checkpoints", "probe", "run end"})
 """What a detector may need besides metrics."""
 
 MAX_LINES = 84

@@ -89,12 +89,6 @@ def test_steps_in_any_order_are_compared_with_their_nearest_lower() -> None:
     assert fed(a_checkpoint(100, MOVED), a_checkpoint(20, SAME), a_checkpoint(60, MOVED)).changes == []
 
 
-def test_the_rollout_engines_weights_are_another_rules_matter() -> None:
-    """An engine that is not synced repeats its bytes; the trainer's own weights may well move."""
-    engine = [a_checkpoint(step, SAME, kind=CheckpointKind.ROLLOUT_ENGINE) for step in (20, 40, 60)]
-    assert fed(*engine).changes == []
-
-
 def of_files(step: int, checksum: str) -> CheckpointDigest:
     """A distributed checkpoint: two files, compared as a whole."""
     files = {name: TensorDigest("FILE", (100,), checksum + name) for name in ("__0_0.distcp", "__1_0.distcp")}

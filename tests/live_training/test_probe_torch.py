@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_watch.callback import VllmProbe, probe
+from grpo_watch.callback import probe
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind
 from grpo_watch.probe.checksum import RADIX, Hasher
 from grpo_watch.probe.pieces import pieces
@@ -175,15 +175,3 @@ def test_sharding_does_not_show(tmp_path: Path) -> None:
     assert [len(group) for group in together["apart"].replicas] == [2]
     assert len(together["rows"].tensors) == 2  # matrices in shards, vectors whole
     assert together["replicas"].tensors[one[0]].checksum == one[1].checksum
-
-
-def test_the_engine_answers_through_vllms_worker(tmp_path: Path) -> None:
-    """The extension class reads the model of the worker that it is mixed into."""
-
-    class Worker(VllmProbe):
-        model_runner = SimpleNamespace(get_model=lambda: torch.nn.Linear(2, 2))
-
-    assert Worker().grpo_watch_probe(4, str(tmp_path), synced=True)
-    (digest,) = digests(tmp_path)
-    assert (digest.kind, digest.step, digest.synced) == (CheckpointKind.ROLLOUT_ENGINE, 4, True)
-    assert sorted(digest.tensors) == ["bias", "weight"]

@@ -16,7 +16,7 @@ import pytest
 
 from grpo_watch import callback
 from grpo_watch.callback import GrpoWatchCallback, probe
-from grpo_watch.probe import checksum, engine, job, writing
+from grpo_watch.probe import checksum, job, writing
 from grpo_watch.sources.checkpoints import probe_file
 from grpo_watch.sources.checkpoints.probe_source import FILE
 
@@ -68,9 +68,6 @@ def test_both_sides_agree_on_the_format() -> None:
     """The callback imports nothing of the reader, so each side states the format."""
     assert (probe_file.SCHEMA, probe_file.MODULUS) == (writing.SCHEMA, checksum.MODULUS)
     assert FILE.fullmatch(writing.FILE.format(rank=12))
-    assert FILE.fullmatch(writing.ENGINE_FILE.format(engine=""))
-    assert FILE.fullmatch(engine._file("../1-node.example.org-77"))
-    assert engine._file("../1-node.example.org-77") == "grpo-watch-probe-engine-1-node-example-org-77.jsonl"
 
 
 def test_it_probes_after_the_first_step_and_every_n(tmp_path: Path, probed: list[tuple[int, bool]]) -> None:

@@ -103,7 +103,7 @@ def test_three_kinds(reason: str, kind: Blindness) -> None:
 
 
 def test_a_metric_that_no_setting_of_the_framework_logs_is_not_applicable() -> None:
-    gap = "needs logprob_gap_rollout, or rollout engine"
+    gap = "needs logprob_gap_rollout, or kl_rollout"
     assert kind_of("needs memory_gib") is Blindness.NOT_APPLICABLE
     assert kind_of("needs entropy", framework="ms-swift") is Blindness.MISSING
     assert kind_of("needs kl_reference and learning_rate") is Blindness.NOT_APPLICABLE  # TRL leaves it out at beta 0

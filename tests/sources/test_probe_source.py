@@ -85,15 +85,12 @@ def test_processes_that_mean_different_things_by_one_name(tmp_path: Path) -> Non
     assert (sums(digest), digest.replicas) == ({f"{W}@0/2": ONE, f"{W}@1/2": TWO}, ())
 
 
-def test_frozen_and_engine_lines(tmp_path: Path) -> None:
+def test_frozen_lines(tmp_path: Path) -> None:
+    """A file of a rollout engine, which earlier versions wrote, is left alone."""
     write(tmp_path, weights(10, {W: entry(ONE)}), weights(10, {"base": entry(ONE)}, of="frozen"))
     write(tmp_path, weights(10, {W: entry(TWO)}, of="engine", synced=True), rank="engine")
-    write(tmp_path, {"kind": "weights", "of": "engine", "step": 20, "tensors": {}, "version": "v3"}, rank="engine")
     found = digests(list(source(tmp_path).poll(None)))
-    kinds = [CheckpointKind.PROBE, CheckpointKind.FROZEN, *[CheckpointKind.ROLLOUT_ENGINE] * 2]
-    assert [digest.kind for digest in found] == kinds
-    assert [digest.synced for digest in found] == [False, False, True, False]
-    assert sums(found[-1]) == {"weight version": "v3"}
+    assert [digest.kind for digest in found] == [CheckpointKind.PROBE, CheckpointKind.FROZEN]
 
 
 def test_shards_add_up_modulo_two_to_the_64(tmp_path: Path) -> None:
@@ -244,22 +241,6 @@ def test_a_line_that_is_too_long_is_counted_and_reported(tmp_path: Path) -> None
     write(tmp_path, weights(2, {W: entry(ONE)}))
     assert [digest.step for digest in digests(list(reader.poll(None)))] == [2]
     assert reader.stats.problem == ""
-
-
-def test_each_engine_has_its_file(tmp_path: Path) -> None:
-    """Two data-parallel engines at one step, each by its name; random seeds are those of the trainer's processes."""
-    for rank in (0, 1):
-        write(tmp_path, start(rank, 2), rank=rank)
-    for name, checksum in (("engine-0-node-7", ONE), ("engine-1-node-8", TWO)):
-        write(tmp_path, weights(10, {W: entry(checksum)}, of="engine", synced=True), rank=name)
-    found = list(source(tmp_path).poll(None))
-    assert [(digest.engine, sums(digest)[W]) for digest in digests(found)] == [("0-node-7", ONE), ("1-node-8", TWO)]
-    reported = [
-        item.settings["rank_seeds"].value
-        for item in found
-        if isinstance(item, RunConfig) and "rank_seeds" in item.settings
-    ]
-    assert reported == ["same"]
 
 
 def test_what_a_real_run_of_ms_swift_says_of_itself(tmp_path: Path) -> None:

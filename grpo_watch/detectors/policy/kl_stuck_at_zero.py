@@ -1,105 +1,16 @@
-"""KL stays exactly zero, or on a floor of noise, although groups have a learning signal."""
+"""KL stays exactly zero although groups have a learning signal."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from statistics import median
 
-from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable
 from grpo_watch.detectors.shared.generations import steps_off_policy, update_is_zero
 from grpo_watch.detectors.shared.likely_causes import NO_MOVEMENT
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import SameNumber, ZeroStreak, is_zero, number
 from grpo_watch.engine.learning import ARITHMETIC_FLOOR, RARE
-from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Severity, Verdict
+from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
-from grpo_watch.engine.window import correlation, ranks
-
-BEGINS_BY = 10
-"""Step by which the first row must come: a log that begins later begins on a plateau (10: ``logging_steps`` of 10)."""
-STEPS, ROWS = 50, 25
-"""Optimizer steps and rows over which there must be no trend."""
-FIRST_WITHIN = 3.0
-"""Factor within which the first row lies at the level: where policy and reference share kernels it is 0."""
-LEVEL_WITHIN = 1.3
-"""Factor between the medians of the first and the last quarter that is no trend."""
-NO_ORDER = 0.4
-"""Rank correlation with time that is no trend: three standard deviations of that of 50 independent rows."""
-LEFT = 1.5
-"""Factor at which the newest rows have left the level: from then on the KL reflects the policy."""
-
-
-class NoiseFloor:
-    """Follows the rows of a run's first attempt; ``level`` is the KL of the floor while it lies on one, else None.
-
-    ``frozen`` says whether the newest pair of checkpoints was byte-identical.
-    """
-
-    def __init__(self) -> None:
-        self.level: float | None = None
-        self.first_step = 0
-        self.frozen = False
-        self._values: list[float] = []
-        self._newest: deque[float] = deque(maxlen=10)
-        self._over = False
-        self._history = CheckpointHistory()
-
-    def push(self, step: int, kl: float) -> None:
-        """Take the absolute KL of a row."""
-        if self._over:
-            return
-        if self.level is not None:
-            self._stay(kl)
-            return
-        if not self._values:
-            self.first_step = step
-        self._values.append(kl)
-        if kl == 0.0 or self.first_step > BEGINS_BY:
-            self._over = True
-        elif step - self.first_step >= STEPS - 1 and len(self._values) >= ROWS:
-            self.level, self._over = self._found()
-
-    def _found(self) -> tuple[float | None, bool]:
-        values = self._values
-        level, quarter = median(values), len(values) // 4
-        early, late = median(values[:quarter]), median(values[-quarter:])
-        flat = max(early, late) <= LEVEL_WITHIN * min(early, late)
-        first = level / FIRST_WITHIN <= values[0] <= level * FIRST_WITHIN
-        order = correlation(range(len(values)), ranks(values))
-        self._values = []
-        return (level, False) if flat and first and abs(order) <= NO_ORDER else (None, True)
-
-    def _stay(self, kl: float) -> None:
-        self._newest.append(kl)
-        now, level = median(self._newest), self.level or 0.0
-        if len(self._newest) == self._newest.maxlen and not level / LEFT <= now <= level * LEFT:
-            self.level, self._over = None, True
-
-    def take_checkpoint(self, digest: CheckpointDigest) -> None:
-        """Compare the weights of a complete checkpoint with those of the one before it."""
-        if digest.kind not in SAVED or not digest.complete or digest.problems:
-            return
-        before = self._history.before(digest)
-        names = [] if before is None else comparable(before, digest)
-        if before is not None and names:
-            self.frozen = not changed(before, digest, names)
-
-    def reading(self, kl: float) -> Reading:
-        """What a KL on the floor says: nothing about the policy, unless checkpoints show that it does not change."""
-        level = float(f"{self.level or 0.0:.4g}")
-        proof = "and the last two checkpoints are byte-identical: the policy does not move"
-        doubt = "it comes from different kernels, not from learning; only checkpoints show whether the weights move"
-        return Reading(
-            Verdict.BREACH,
-            value=kl,
-            threshold=level,
-            severity=None if self.frozen else Severity.INFO,
-            message=f"KL has been flat near {level:.3g} since the first row; {proof if self.frozen else doubt}",
-            evidence={"kl_reference": kl, "level": level, "checkpoints_identical": self.frozen},
-            first_step=self.first_step,
-        )
-
 
 ONLY_UPDATE = (
     "kl_reference is not logged; without it this needs several optimizer steps per generation "
@@ -225,11 +136,7 @@ def no_signal(run: RunView, least: float, *, lost: bool) -> str | None:
 
 
 class KlStuckAtZero(Detector):
-    """A zero counts only once a healthy KL would exceed the log's resolution (``engine/learning.py``).
-
-    A KL that is flat from the first row on comes from two kernels, not the policy: an info, unless checkpoints are
-    identical.
-    """
+    """A zero counts only once a healthy KL would exceed the log's resolution (``engine/learning.py``)."""
 
     explained_by = (
         "reference-follows-policy",
@@ -245,7 +152,7 @@ class KlStuckAtZero(Detector):
     likely_causes = NO_MOVEMENT
     dashboards = ("grpo-sampling-weights",)
 
-    reads = (MetricRow, CheckpointDigest)
+    reads = (MetricRow,)
     needs = (
         ("kl_reference", "learning_rate"),
         ("kl_policy_update", "learning_rate"),
@@ -256,7 +163,7 @@ class KlStuckAtZero(Detector):
 
     def setup(self) -> None:
         """No KL seen."""
-        self.floor, self.same, self.shown = NoiseFloor(), SameNumber(), KlShown()
+        self.same, self.shown = SameNumber(), KlShown()
 
     def blind_because(self, run: RunView) -> str | None:
         """No reference, or a reference that is synced on purpose."""
@@ -270,23 +177,16 @@ class KlStuckAtZero(Detector):
             return NotApplicable("the reference is synced to the policy on purpose (sync_ref_model)")
         return ONLY_UPDATE if run.seen("kl_policy_update") and not run.seen("kl_reference") else None
 
-    def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
-        """Judge one train row, or compare a checkpoint with the one before."""
-        if isinstance(record, CheckpointDigest):
-            self.floor.take_checkpoint(record)
-            return SILENT
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one train row."""
         kl = number(record, "kl_reference")
         if kl is None or ("kl_policy_update" in record.values and run.number("beta") == 0):
             return self._update(record, run)
-        if run.attempt == 1:
-            self.floor.push(record.step, abs(kl))
         zero = is_zero(kl, record.resolution)
         self.shown.add(record, kl, run, zero=zero)
-        if not zero:
-            unknown = self.blind_because(run) or self._not_evidence(record, run)
-            small = QUIET if unknown else (self.floor.reading(kl),) if self.floor.level else hardly_moves(run, kl)
-            return one_kl(record, kl, self.same) or small
         why_not = self.blind_because(run) or self._not_evidence(record, run)
+        if not zero:
+            return one_kl(record, kl, self.same) or (QUIET if why_not else hardly_moves(run, kl))
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
 
     def _update(self, row: MetricRow, run: RunView) -> Iterable[Reading]:

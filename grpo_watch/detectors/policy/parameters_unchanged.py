@@ -229,7 +229,7 @@ class ParametersUnchanged(Detector):
         if record.kind is CheckpointKind.PROBE:
             return self.probes.probe(record, self.probe_steps, run.recent)
         if record.kind not in SAVED:
-            return SILENT  # other rules judge the engine's weights and frozen ones
+            return SILENT  # frozen ones are judged by base-weights-drift
         if not record.complete or record.problems:
             return no_data("the newest checkpoint is incomplete or unusable")
         before = self.history.before(record)

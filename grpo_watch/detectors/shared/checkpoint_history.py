@@ -32,10 +32,10 @@ REMEMBERED = 8
 
 
 class CheckpointHistory:
-    """Keeps the newest checkpoints of each kind and engine, so that each is compared with its nearest lower step."""
+    """Keeps the newest checkpoints of each kind, so that each is compared with its nearest lower step."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[CheckpointKind, str], dict[int, CheckpointDigest]] = {}
+        self._known: dict[CheckpointKind, dict[int, CheckpointDigest]] = {}
 
     def before(self, digest: CheckpointDigest) -> CheckpointDigest | None:
         """The usable checkpoint of the same kind with the highest lower step, or None; remembers ``digest``.
@@ -43,7 +43,7 @@ class CheckpointHistory:
         A checkpoint that repeats a step already known (a final save, a best-model copy, a replayed step after a
         resume, a run restarted in the same folder) replaces it and is never compared with it.
         """
-        known = self._known.setdefault((digest.kind, digest.engine), {})
+        known = self._known.setdefault(digest.kind, {})
         known[digest.step] = digest
         for step in sorted(known)[:-REMEMBERED]:
             del known[step]

@@ -79,14 +79,12 @@ class ProbedTensor(msgspec.Struct, frozen=True, array_like=True):
 class ProbedWeights(msgspec.Struct, frozen=True):
     """Checksums that one process took. ``unread``: what it could not read, and why."""
 
-    of: Literal["policy", "frozen", "engine"]
+    of: Literal["policy", "frozen"]
     tensors: Annotated[dict[str, ProbedTensor], msgspec.Meta(max_length=MOST_TENSORS)]
     step: Natural = 0
     rank: Natural = 0
     ranks: Natural = 1
     writers: Natural = 1
-    synced: bool = False
-    version: str = ""
     unread: str = ""
     time: Moment = 0.0
 

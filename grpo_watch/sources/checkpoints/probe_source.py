@@ -16,7 +16,6 @@ from grpo_watch.engine.records import (
     Setting,
     TensorDigest,
 )
-from grpo_watch.engine.records import TensorDigest as Digest
 from grpo_watch.sources.base import ChannelSource
 from grpo_watch.sources.checkpoints.probe_file import (
     AHEAD,
@@ -85,9 +84,8 @@ def _digest(entry: ProbedTensor, value: int) -> TensorDigest:
     return TensorDigest(entry.dtype, entry.shape, f"{value:016x}", zero=value == 0)
 
 
-FILE = re.compile(r"grpo-watch-probe-(\d{1,6}|engine(?:-[A-Za-z0-9_-]{1,64})?)\.jsonl")
-ENGINE = "engine"
-KINDS = {"policy": CheckpointKind.PROBE, "frozen": CheckpointKind.FROZEN, "engine": CheckpointKind.ROLLOUT_ENGINE}
+FILE = re.compile(r"grpo-watch-probe-(\d{1,6})\.jsonl")
+KINDS = {"policy": CheckpointKind.PROBE, "frozen": CheckpointKind.FROZEN}
 PATIENCE = 2
 """Probes that the first process may be ahead of another before that one is no longer waited for."""
 
@@ -95,8 +93,8 @@ PATIENCE = 2
 class ProbeSource(ChannelSource):
     """Joins the files of a run's processes by step; the one of the lowest rank is the clock.
 
-    A step is given out once every process that writes has reached it, has failed, or is two probes behind. The
-    engine's lines come as they are. ``stats.problem`` says who failed.
+    A step is given out once every process that writes has reached it, has failed, or is two probes behind.
+    ``stats.problem`` says who failed.
     """
 
     def _begin(self) -> None:
@@ -125,31 +123,21 @@ class ProbeSource(ChannelSource):
 
     def _read(self, seen: float | None, *, last: bool) -> Iterator[Item]:
         self._look()
-        files = list(self._files.values())
-        engines = [file for file in files if file.key.startswith(ENGINE)]
-        ranks = sorted((file for file in files if not file.key.startswith(ENGINE)), key=lambda file: int(file.key))
+        files = sorted(self._files.values(), key=lambda file: int(file.key))
         read = -1
         while read != sum(file.lines for file in files):
             read = sum(file.lines for file in files)
-            yield from self._pieces(ranks, engines, seen, last=last)
+            yield from self._pieces(files, seen, last=last)
         self.stats.bytes = sum(file.tail.bytes for file in files)
         self.stats.problem = self._problem()
 
-    def _pieces(
-        self, ranks: Sequence[ProcessFile], engines: Sequence[ProcessFile], seen: float | None, *, last: bool
-    ) -> Iterator[Item]:
+    def _pieces(self, ranks: Sequence[ProcessFile], seen: float | None, *, last: bool) -> Iterator[Item]:
         """Read a piece of each file, and give out the steps that are whole."""
         for file in ranks:
             for line in file.read(self.stats, last=last):
                 yield from self._started(line, first=file is ranks[0])
         if ranks:
             yield from self._steps(ranks[0], ranks[1:], seen, last=last)
-        for engine in engines:
-            for _ in engine.read(self.stats, last=last):
-                pass  # an engine says no start
-            while engine.held:
-                which = engine.key.removeprefix(ENGINE).removeprefix("-")
-                yield self._digest([engine.held.popleft().line], seen, which)
 
     def _look(self) -> None:
         """Find the files; there may be more of them from time to time."""
@@ -184,23 +172,18 @@ class ProbeSource(ChannelSource):
             if any(line.tensors or not line.unread for line in lines):
                 yield self._digest(lines, seen)
 
-    def _digest(self, lines: Sequence[ProbedWeights], seen: float | None, engine: str = "") -> CheckpointDigest:
+    def _digest(self, lines: Sequence[ProbedWeights], seen: float | None) -> CheckpointDigest:
         first, joined = lines[0], JoinedProbe(lines)
-        tensors = dict(joined.tensors)
-        if first.version:
-            tensors["weight version"] = Digest("version", (1,), first.version[:200])
         return CheckpointDigest(
             channel=self.name,
             step=first.step,
             path=f"step {first.step} in memory",
             complete=True,
-            tensors=tensors,
+            tensors=joined.tensors,
             kind=KINDS[first.of],
             segment=self.segment,
             seen=seen,
             replicas=tuple(joined.replicas),
-            synced=first.synced,
-            engine=engine,
         )
 
     def _started(self, start: ProbeStart, *, first: bool) -> Iterator[Item]:
@@ -216,8 +199,7 @@ class ProbeSource(ChannelSource):
             yield RunConfig(start.framework, None, settings, self.name, self.segment, FROM_ARGUMENTS)
         if start.seed is not None:
             self._seeds[start.rank] = start.seed
-        training = sum(not key.startswith(ENGINE) for key in self._files)
-        if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, training):
+        if len(self._seeds) > 1 and len(self._seeds) == min(start.ranks, len(self._files)):
             same = Setting("same" if len(set(self._seeds.values())) == 1 else "different", origin)
             yield RunConfig(None, None, {"rank_seeds": same}, self.name, self.segment, FROM_ARGUMENTS)
 

@@ -75,7 +75,7 @@ class SniffedFile(Struct, frozen=True):
     bars: bool = False
 
 
-PROBE_NAME = re.compile(r"grpo-watch-probe-(?:\d{1,6}|engine(?:-[A-Za-z0-9_-]{1,64})?)\.jsonl")
+PROBE_NAME = re.compile(r"grpo-watch-probe-\d{1,6}\.jsonl")
 COMPLETIONS = "completions.jsonl"
 INNER = re.compile(rb'": ?\{')  # what the Trainer's history has not: a mapping inside a row, a number with its name
 SINGLE = re.compile(rb'"(?:\w{0,20}[nN]ame|metric|tag|key|variable)":\s?"')
