@@ -52,9 +52,9 @@ def test_the_bar_of_an_evaluation_gives_way_to_the_loop_s_own_lines(tmp_path: Pa
 def test_a_reader_goes_on_where_another_stopped() -> None:
     pieces = [BAR.format(done=n, reward=n).encode() for n in range(1, 7)]
     whole = BarRows()
-    expected = [row.step for piece in pieces for row in whole.feed(piece)]
+    expected = [row.step for piece in pieces for row in whole.rows_of(piece)]
     for cut in range(len(pieces)):
         first = BarRows()
-        steps = [row.step for piece in pieces[:cut] for row in first.feed(piece)]
+        steps = [row.step for piece in pieces[:cut] for row in first.rows_of(piece)]
         second = BarRows(first.state())
-        assert steps + [row.step for piece in pieces[cut:] for row in second.feed(piece)] == expected
+        assert steps + [row.step for piece in pieces[cut:] for row in second.rows_of(piece)] == expected

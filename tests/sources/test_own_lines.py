@@ -204,8 +204,8 @@ def test_other_text_gives_no_row(text: str, tmp_path: Path) -> None:
 
 def test_two_rows_are_no_log() -> None:
     lines = OwnLines()
-    assert not any(lines.feed(b"step %d | reward 0.5 | kl 0.1" % n) for n in (1, 2))
-    assert len(lines.feed(b"step 3 | reward 0.5 | kl 0.1")) == 3
+    assert not any(lines.rows_of(b"step %d | reward 0.5 | kl 0.1" % n) for n in (1, 2))
+    assert len(lines.rows_of(b"step 3 | reward 0.5 | kl 0.1")) == 3
 
 
 def test_a_log_of_a_known_trainer_is_not_read_twice(tmp_path: Path) -> None:
@@ -220,12 +220,12 @@ def test_reading_goes_on_in_the_middle_of_a_block() -> None:
     """A reader made from the state of another gives the rows that this one would have given."""
     text = [line for n in range(1, 9) for line in (f"Reward: 0.{n}".encode(), f"Step {n}, loss: 0.1".encode())]
     whole = OwnLines()
-    expected = [row.step for line in text for row in whole.feed(line)]
+    expected = [row.step for line in text for row in whole.rows_of(line)]
     for cut in range(len(text)):
         first = OwnLines()
-        steps = [row.step for line in text[:cut] for row in first.feed(line)]
+        steps = [row.step for line in text[:cut] for row in first.rows_of(line)]
         second = OwnLines(first.state())
-        assert steps + [row.step for line in text[cut:] for row in second.feed(line)] == expected
+        assert steps + [row.step for line in text[cut:] for row in second.rows_of(line)] == expected
 
 
 OF_BEFORE = (
@@ -240,7 +240,7 @@ def test_the_state_of_another_version_silences_no_log(state: str) -> None:
     lines = OwnLines(state)
     assert lines.sure
     text = (line for n in range(6, 9) for line in (f"=== Step {n} ===", f"reward: 0.{n}", "loss: 0.2"))
-    rows = [row for line in text for row in lines.feed(line.encode())] + list(lines.flush())
+    rows = [row for line in text for row in lines.rows_of(line.encode())] + list(lines.flush())
     assert [(row.step, row.values["reward"]) for row in rows] == [(n, n / 10) for n in range(6, 9)]
 
 
@@ -280,7 +280,7 @@ def test_the_scores_of_samples_below_a_step_are_not_its_reward(tmp_path: Path) -
 
 def test_zeros_of_few_decimals_are_small_numbers() -> None:
     lines = OwnLines()
-    rows = [row for n in range(1, 4) for row in lines.feed(b"step %d | reward 0.5000 | kl 0.0000" % n)]
+    rows = [row for n in range(1, 4) for row in lines.rows_of(b"step %d | reward 0.5000 | kl 0.0000" % n)]
     assert {row.resolution for row in rows} == {0.5e-4}
 
 
@@ -297,14 +297,14 @@ def test_a_zero_hides_what_the_other_values_of_its_key_leave_open(
     shown: tuple[str, ...], resolution: float | None
 ) -> None:
     lines = OwnLines()
-    rows = [row for n, kl in enumerate(shown, 1) for row in lines.feed(f"step {n} reward 0.5 kl {kl}".encode())]
+    rows = [row for n, kl in enumerate(shown, 1) for row in lines.rows_of(f"step {n} reward 0.5 kl {kl}".encode())]
     assert rows[-1].resolution == resolution
 
 
 def test_a_zero_of_one_decimal_is_zero_where_another_key_is_printed_in_full() -> None:
     lines = OwnLines()
     rewards = ("0.51", "0.5", "0.4875", "0.25")
-    rows = [row for n, one in enumerate(rewards, 1) for row in lines.feed(f"step {n} reward {one} kl 0.0".encode())]
+    rows = [row for n, one in enumerate(rewards, 1) for row in lines.rows_of(f"step {n} reward {one} kl 0.0".encode())]
     assert rows[-1].resolution is None
 
 

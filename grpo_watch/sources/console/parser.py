@@ -133,7 +133,7 @@ class ConsoleParser(ConsoleRows):
             if not (self._may_be_own and begins_own_row(data) and self._of_own_loop(data)):  # one with a dictionary
                 self._with_rows(data)
         elif percent_of_bar(data) >= 0:
-            self._own_rows(data, self._own.bar_or_line)
+            self._own_rows(data, self._own.rows_of_bar)
             self._bar_and_text(data)
         elif data.isspace():
             self.steps.wiped = self.steps.wiped or len(data) >= WIPE
@@ -192,7 +192,7 @@ class ConsoleParser(ConsoleRows):
             self._text(data)
         self._taken(taken)
         if self._lines.held:  # a title that an own loop may print as well
-            self._own_rows(data, self._own.line)
+            self._own_rows(data, self._own.rows_of)
         return True
 
     @property
@@ -205,7 +205,7 @@ class ConsoleParser(ConsoleRows):
         return not (self._errors.inside or self._gave_way)
 
     def _of_own_loop(self, data: bytes) -> bool:
-        return self._may_be_own and self._own.wants(data) and self._own_rows(data, self._own.line)
+        return self._may_be_own and self._own.wants(data) and self._own_rows(data, self._own.rows_of)
 
     def _own_rows(self, data: bytes, read: Callable[[bytes], Sequence[MetricLine]]) -> bool:
         if not self._may_be_own:

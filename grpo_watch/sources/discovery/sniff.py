@@ -323,7 +323,7 @@ def holds_log(name: str, head: bytes) -> bool:
     """Whether a marked-up text is a log; of documents that show examples and sum a run up only tables count."""
     if name.lower().startswith(ABOUT):
         columns = PrintedColumns()
-        return sum(len(columns.feed(line)) for line in head.splitlines()) >= LEAST_ROWS
+        return sum(len(columns.rows_of(line)) for line in head.splitlines()) >= LEAST_ROWS
     signs = signs_of(head)
     return len(signs.rows) >= LEAST_ROWS or bool(signs.rows and signs.framework)
 

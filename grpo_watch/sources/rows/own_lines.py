@@ -201,7 +201,7 @@ class OwnLines:
         """Whether its rows show nothing of an update: what a job prints of a game or an answer may look so."""
         return self.sure and not names_updates(self._template)
 
-    def feed(self, data: bytes) -> Sequence[MetricLine]:
+    def rows_of(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that this line completes."""
         if not self.wants(data):
             self.passed(data)
@@ -319,9 +319,9 @@ class OwnLines:
             return ()
         self._end = self._end or self._last
         self._begin = "" if block.led else next(iter(block.values))
-        return self._take(block.row(self._decimals.resolution(block.texts)))
+        return self._completed(block.row(self._decimals.resolution(block.texts)))
 
-    def _take(self, row: MetricLine) -> Sequence[MetricLine]:
+    def _completed(self, row: MetricLine) -> Sequence[MetricLine]:
         if self.sure:
             keys = row.values.keys()
             alike = 2 * len(keys & set(self._template)) >= min(len(keys), len(self._template))

@@ -71,7 +71,7 @@ class PrintedColumns:
         """Whether lines of a table may follow."""
         return bool(self._header)
 
-    def feed(self, data: bytes) -> Sequence[MetricLine]:
+    def rows_of(self, data: bytes) -> Sequence[MetricLine]:
         """The row that a line is."""
         named = self._header or self._own or b"eward" in data or b"eturn" in data
         if len(data) > LONGEST or not named:
@@ -156,7 +156,7 @@ class BarRows:
         """Whether a bar gave a row."""
         return bool(self._given)
 
-    def feed(self, data: bytes) -> Sequence[MetricLine]:
+    def rows_of(self, data: bytes) -> Sequence[MetricLine]:
         """The row that this bar completes."""
         if SHOWS.search(data) is None:
             return ()
@@ -244,21 +244,21 @@ class OwnRows:
         self._lines.passed(data)
         return False
 
-    def line(self, data: bytes) -> Sequence[MetricLine]:
+    def rows_of(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that a line completes; one drawn with rules can only be of a table."""
         drawn = data.lstrip().startswith(DRAWN)
         if self._bars.sure or (drawn and self._lines.sure):
             return ()
-        rows = () if self._lines.sure else self._columns.feed(data)
-        return rows if rows or drawn else self._lines.feed(data)
+        rows = () if self._lines.sure else self._columns.rows_of(data)
+        return rows if rows or drawn else self._lines.rows_of(data)
 
-    def bar_or_line(self, data: bytes) -> Sequence[MetricLine]:
+    def rows_of_bar(self, data: bytes) -> Sequence[MetricLine]:
         """The rows that a bar completes, or the line behind it: what is printed below a bar often shares its line."""
         behind = training_bar(data)[1]
         line = MOVES.sub(b"", data[behind:]).strip() if behind else b""
         if line:
-            return self.line(line)
-        return () if self._lines.sure or self._columns.open else self._bars.feed(MOVES.sub(b"", data))
+            return self.rows_of(line)
+        return () if self._lines.sure or self._columns.open else self._bars.rows_of(MOVES.sub(b"", data))
 
     def flush(self) -> Sequence[MetricLine]:
         """The rows that are held back."""
