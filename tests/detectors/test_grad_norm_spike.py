@@ -76,3 +76,15 @@ def test_rows_whose_groups_all_lack_spread_do_not_narrow_the_range() -> None:
         row(n, grad_norm=norm, reward_zero_std_ratio=silent) for n, (norm, silent) in enumerate(cycle * 40, 1)
     )
     assert run.changes == []
+
+
+@pytest.mark.parametrize(("norm", "changes"), [(0.9, []), (1.1, [("firing", 141, "info")])])
+def test_a_norm_that_was_usual_before_most_groups_were_solved_is_no_spike(
+    norm: float, changes: list[tuple[str, int, str]]
+) -> None:
+    """The first rows have a median of 0.5, the later ones 0.001 with one group in ten that differs: 2 x 0.5 is new."""
+    norms = [0.4, 0.6] * 20 + [0.001, 0.0012] * 50
+    run = Watched(RULE).feed_all(
+        row(n, grad_norm=value, reward_zero_std_ratio=0.9) for n, value in enumerate([*norms, norm], 1)
+    )
+    assert run.changes == changes

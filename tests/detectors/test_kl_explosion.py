@@ -129,6 +129,14 @@ def test_other_lengths_prove_nothing_while_the_reward_rises(learnt: dict[str, li
     assert "critical" in said(0.0)
 
 
+@pytest.mark.parametrize(("end", "severity"), [(0.98, "warning"), (0.5, "critical")])
+def test_shorter_completions_prove_nothing_while_the_reward_is_full(end: float, severity: str) -> None:
+    """A small model that solves a task at once writes less, far from its reference; one that solves nothing is lost."""
+    series = [0.6, 0.8, 0.95, *[end] * 27]
+    run = fed([0.1] * 10 + [3.0] * 20, reward_mean=series, completion_length_mean=[10.0] * 10 + [3.0] * 20)
+    assert run.changes[-1][2] == severity
+
+
 @pytest.mark.parametrize(("agrees", "step"), [("reward_zero_std_ratio", 34), ("completion_duplicate_ratio", 33)])
 def test_a_rising_reward_does_not_pay_for_lost_spread_or_repeated_texts(agrees: str, step: int) -> None:
     """From row 31 on: 70 % of five rows are four without spread, half of them are three of copies."""

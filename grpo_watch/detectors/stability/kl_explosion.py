@@ -71,7 +71,7 @@ AGREEING = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.LENGTH_FELL}
 )
 WHILE_GAINING = frozenset({TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.TEXTS_REPEAT})
-"""Second signs while the reward is above its start: changed lengths were then learned."""
+"""Second signs while the reward does well: changed lengths were then learned."""
 
 
 RUNAWAY = 100.0
@@ -206,13 +206,13 @@ class KlExplosion(Detector):
         return self.level if usual is None else min(self.level, max(self.jump_floor, self.jump * usual))
 
     def _judge(self, kl: float, bar: float, run: RunView) -> Iterable[Reading]:
-        gaining = run.trend.reward.gained()
-        agreeing = run.trend.signs() & (WHILE_GAINING if gaining else AGREEING)
+        gaining, well = run.trend.reward.gained(), run.trend.reward_does_well()
+        agreeing = run.trend.signs() & (WHILE_GAINING if well else AGREEING)
         if kl < self.limit and not agreeing and (gaining or self.fit.at_most(self.tiny_beta, run.number("beta"))):
             return QUIET
         elsewhere = self._elsewhere()
         runaway = kl >= RUNAWAY and not gaining
-        grave = runaway or (not elsewhere and bool(agreeing & {TrendSign.REWARD_FELL} if gaining else agreeing))
+        grave = runaway or (not elsewhere and bool(agreeing & {TrendSign.REWARD_FELL} if well else agreeing))
         first = next(step for step, value in self.newest if value >= bar)
         usual = f"usual in this run: below {bar:.2g}" if len(self.calm) else f"above {bar:.2g} from the first row on"
         also = f"; {named(agreeing)}" if agreeing else ""

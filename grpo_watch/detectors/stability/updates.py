@@ -21,6 +21,9 @@ ABSURD = 1e6
 """A norm that no gradient of use has: labelled runs stay below 2e4; sums over tokens and an unscaled loss pass it."""
 WITHIN, REWARD_WITHIN = 20, 10
 """Rows with a gradient within which spikes count together, and within which a fallen reward is attributed to one."""
+KNOWN = 2.0
+"""Multiple of the run's highest median up to which a norm is nothing new: once most groups are solved, the median is
+that of the KL's gradient, and a group that still differs brings the norm of the first rows back."""
 
 
 class GradNormSpike(Detector):
@@ -39,6 +42,7 @@ class GradNormSpike(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.calm = Window(50)
+        self.highest = 0.0
         self.row = 0
         self.spikes: deque[int] = deque(maxlen=max(self.again, 1))
         self.fell_before = False
@@ -61,7 +65,8 @@ class GradNormSpike(Detector):
             return QUIET
         self.row += 1
         usual = self.calm.median() if len(self.calm) >= self.history else None
-        if usual is None or norm < self.times * usual or self._z(norm, usual) < self.z:
+        self.highest = max(self.highest, usual or 0.0)
+        if usual is None or norm < max(self.times * usual, KNOWN * self.highest) or self._z(norm, usual) < self.z:
             if run.learning.signal != 0.0:  # else it is the norm of the KL alone, far below a learning step's
                 self.calm.push(norm)
             return self._after(norm, usual, run) if self.spikes else QUIET
