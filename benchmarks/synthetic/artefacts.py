@@ -34,7 +34,8 @@ def _advantages(signals: Signals, batch: int) -> Floats:
     """As TRL computes them (prompts, group), so many rows off."""
     total = total_of({name: part[batch : batch + 1] for name, part in signals.parts.items()}, signals.weights)[0]
     centred = total - total.mean(axis=1, keepdims=True)
-    right = centred / (total.std(axis=1, ddof=1, keepdims=True) + 1e-4)
+    scaled = signals.settings.get("scale_rewards") != "none"
+    right = centred / (total.std(axis=1, ddof=1, keepdims=True) + 1e-4) if scaled else centred
     right[0, 0] *= signals.stretch[batch]
     return np.asarray(np.roll(right.ravel(), int(signals.shift[batch])).reshape(right.shape))
 
@@ -103,5 +104,6 @@ def _digest(
         "complete": True,
         "kind": CheckpointKind.ADAPTER if shape.adapter and signals.base is None else CheckpointKind.FULL,
         "problems": ("model.safetensors: cut off",) if broken == "cut" else (),
+        "unrelated": (TENSORS, TENSORS) if broken == "other" else (0, TENSORS),
     }
     return CheckpointDigest(tensors=tensors, seen=seen, segment=segment, **{**known, **other})

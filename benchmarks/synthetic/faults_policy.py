@@ -125,3 +125,9 @@ def ranks_diverged(signals: Signals, rng: Generator, start: int, strength: float
 def checkpoint_unusable(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """Weights are cut off, empty or NaN."""
     signals.broken_checkpoints = str(rng.choice(["cut", "empty", "nan"]))
+
+
+@fault("checkpoint-unusable", save_steps=20, steps=100)
+def weights_of_another_model(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """Another object is saved than the one that is trained."""
+    signals.broken_checkpoints = "other"

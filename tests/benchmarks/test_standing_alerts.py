@@ -39,6 +39,7 @@ STANDING = [kind for kind in KINDS if kind not in COME_AND_GO]
 Evidence: TypeAlias = type[CompletionSummary | CheckpointDigest]
 WITH_COMPLETIONS = frozenset(
     {
+        "a-score-that-hides-the-others",
         "adapter-never-trained",
         "advantages-rows-off",
         "clipped-away",
@@ -63,6 +64,8 @@ WITH_COMPLETIONS = frozenset(
         "repeated-prompts",
         "resumed-from-base",
         "reward-collapse",
+        "rewards-of-a-million",
+        "rewards-of-the-text-before",
         "same-texts-again",
         "schedule-decays-to-nothing",
         "schedule-ends-too-early",
@@ -82,6 +85,8 @@ WITHOUT_CHECKPOINTS = frozenset(
         "metrics-become-nan",
         "repeated-prompts",
         "reward-collapse",
+        "rewards-of-a-million",
+        "rewards-of-the-text-before",
         "rule-breaks",
         "sandbox-down",
         "shared-seed",
