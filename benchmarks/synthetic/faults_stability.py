@@ -53,6 +53,12 @@ def gradient_spikes(signals: Signals, rng: Generator, start: int, strength: floa
     signals.grad[steps] = np.median(signals.grad) * (40.0 + 400.0 * strength)
 
 
+@fault("grad-norm-spike", prompts=8, steps=200, every=1, flat=True, reward="dense")
+def gradient_drifts(signals: Signals, rng: Generator, start: int, strength: float) -> None:
+    """The gradient grows by little and little, and nothing is learnt."""
+    signals.grad *= 10.0 ** (ramp(signals.shape.steps, start, 60) * (1.4 + strength))
+
+
 @fault("clip-fraction-high", every=4)
 def clipping_rises(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """Most tokens leave the trust region on rows that use a batch again."""

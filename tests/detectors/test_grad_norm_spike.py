@@ -88,3 +88,22 @@ def test_a_norm_that_was_usual_before_most_groups_were_solved_is_no_spike(
         row(n, grad_norm=value, reward_zero_std_ratio=0.9) for n, value in enumerate([*norms, norm], 1)
     )
     assert run.changes == changes
+
+
+def grown(times: float, rewards: tuple[float, float]) -> Watched:
+    """Norms that grow evenly to so many times the first one over 400 rows, while the reward goes from one to another."""
+    share = [n / 400 for n in range(401)]
+    return fed(
+        [0.2 * times**part * (1.0 + 0.1 * (n % 2)) for n, part in enumerate(share)],
+        [rewards[0] + part * (rewards[1] - rewards[0]) for part in share],
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "rewards", "severities"),
+    [(5.0, (0.3, 0.3), set()), (40.0, (0.3, 0.3), {"warning"}), (40.0, (0.3, 0.9), {"info"})],
+    ids=["less than ten times", "without a gain", "while the reward rises"],
+)
+def test_a_norm_that_grows_slowly(times: float, rewards: tuple[float, float], severities: set[str]) -> None:
+    """Each row lies within a percent of the one before: no spike shows it."""
+    assert {severity for _, _, severity in grown(times, rewards).changes} == severities

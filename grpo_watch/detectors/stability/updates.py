@@ -24,10 +24,20 @@ WITHIN, REWARD_WITHIN = 20, 10
 KNOWN = 2.0
 """Multiple of the run's highest median up to which a norm is nothing new: once most groups are solved, the median is
 that of the KL's gradient, and a group that still differs brings the norm of the first rows back."""
+DRIFT, DRIFTED = "drift", 10.0
+"""Key of the alert about a norm that grows slowly, and how many times the first rows' it is then; labelled healthy runs
+of 60 to 400 rows stay below 2.2."""
+FIND_OUT = (
+    "Lower the learning rate, or raise beta; look for entropy and KL that rise with it. Clipping at max_grad_norm hides "
+    "the growth, as each update then has the same size."
+)
 
 
 class GradNormSpike(Detector):
-    """Robust z-score of log10 over the last calm rows with a signal; spikes of one batch count once."""
+    """Robust z-score of log10 over the last calm rows with a signal; spikes of one batch count once.
+
+    Growth that makes no spikes is judged by the median of the calm rows against that of the first ones.
+    """
 
     explained_by = ("non-finite-metric",)
     likely_causes = RATES
@@ -42,7 +52,8 @@ class GradNormSpike(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.calm = Window(50)
-        self.highest = 0.0
+        self.highest = self.first = 0.0
+        self.drifted = False
         self.row = 0
         self.spikes: deque[int] = deque(maxlen=max(self.again, 1))
         self.fell_before = False
@@ -65,11 +76,12 @@ class GradNormSpike(Detector):
             return QUIET
         self.row += 1
         usual = self.calm.median() if len(self.calm) >= self.history else None
-        self.highest = max(self.highest, usual or 0.0)
+        self.highest, self.first = max(self.highest, usual or 0.0), self.first or usual or 0.0
         if usual is None or norm < max(self.times * usual, KNOWN * self.highest) or self._z(norm, usual) < self.z:
             if run.learning.signal != 0.0:  # else it is the norm of the KL alone, far below a learning step's
                 self.calm.push(norm)
-            return self._after(norm, usual, run) if self.spikes else QUIET
+            after = self._after(norm, usual, run) if self.spikes else QUIET
+            return after if usual is None else (*after, *self._drift(usual, run))
         if not self.spikes:
             self.fell_before = TrendSign.REWARD_FELL in run.trend.signs()
         if self.same_batch:
@@ -91,6 +103,16 @@ class GradNormSpike(Detector):
         elif usual and since <= REWARD_WITHIN and not self.fell_before and TrendSign.REWARD_FELL in run.trend.signs():
             return (self._breach(norm, usual, Severity.WARNING, f"a spike {since} rows ago, then reward fell"),)
         return QUIET
+
+    def _drift(self, usual: float, run: RunView) -> Iterable[Reading]:
+        """Ten times the first norm is a warning, and an info while the reward does well."""
+        before, self.drifted = self.drifted, usual >= DRIFTED * self.first
+        if not self.drifted:
+            return (Reading(Verdict.OK, DRIFT),) if before else ()
+        message = f"grad_norm is {usual / self.first:.0f} times that of the first {self.history} rows, and stays there"
+        severity = Severity.INFO if run.trend.reward_does_well() else Severity.WARNING
+        evidence = {"grad_norm": usual, "first": self.first}
+        return breach(DRIFT, value=usual, severity=severity, message=message, evidence=evidence, hint=FIND_OUT)
 
     def _breach(self, norm: float, usual: float, severity: Severity, more: str) -> Reading:
         message = f"grad_norm is {norm:.3g}, {norm / usual:.0f} times its median" + (f" ({more})" if more else "")
