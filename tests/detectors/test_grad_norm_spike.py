@@ -91,7 +91,7 @@ def test_a_norm_that_was_usual_before_most_groups_were_solved_is_no_spike(
 
 
 def grown(times: float, rewards: tuple[float, float]) -> Watched:
-    """Norms that grow evenly to so many times the first one over 400 rows, while the reward goes from one to another."""
+    """Norms that grow evenly to so many times the first one over 400 rows, beside a reward from one to another."""
     share = [n / 400 for n in range(401)]
     return fed(
         [0.2 * times**part * (1.0 + 0.1 * (n % 2)) for n, part in enumerate(share)],

@@ -28,8 +28,8 @@ DRIFT, DRIFTED = "drift", 10.0
 """Key of the alert about a norm that grows slowly, and how many times the first rows' it is then; labelled healthy runs
 of 60 to 400 rows stay below 2.2."""
 FIND_OUT = (
-    "Lower the learning rate, or raise beta; look for entropy and KL that rise with it. Clipping at max_grad_norm hides "
-    "the growth, as each update then has the same size."
+    "Lower the learning rate, or raise beta; look for entropy and KL that rise with it. Clipping at max_grad_norm "
+    "hides the growth, as each update then has the same size."
 )
 
 
@@ -112,7 +112,15 @@ class GradNormSpike(Detector):
         message = f"grad_norm is {usual / self.first:.0f} times that of the first {self.history} rows, and stays there"
         severity = Severity.INFO if run.trend.reward_does_well() else Severity.WARNING
         evidence = {"grad_norm": usual, "first": self.first}
-        return breach(DRIFT, value=usual, severity=severity, message=message, evidence=evidence, hint=FIND_OUT)
+        return breach(
+            DRIFT,
+            usual,
+            message=message,
+            evidence=evidence,
+            severity=severity,
+            hint=FIND_OUT,
+            headline="The gradient norm keeps growing",
+        )
 
     def _breach(self, norm: float, usual: float, severity: Severity, more: str) -> Reading:
         message = f"grad_norm is {norm:.3g}, {norm / usual:.0f} times its median" + (f" ({more})" if more else "")
