@@ -6,7 +6,7 @@ Several rules alarm only when a second signal agrees; the signals are judged her
 from __future__ import annotations
 
 from enum import Enum
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from statistics import median
 
 from grpo_watch.engine.evidence import FLOAT_NOISE, spread_of_completions
@@ -56,6 +56,10 @@ GREW_FAR, SHRANK_FAR = 3.0, 0.3
 to 0.43 with a rising reward."""
 
 
+LEVELS = frozenset({"level", "curriculum", "curriculum_level", "curriculum_stage", "curriculum/level", "difficulty"})
+"""Keys of how hard a curriculum's tasks are, as a whole number: a reward is compared with that of the same level."""
+
+
 class TrendSign(str, Enum):
     """A second signal that something is wrong, in words that complete a message."""
 
@@ -87,6 +91,7 @@ class Trend:
         self.entropy_by_step = StepHistory(ROWS_AHEAD)
         self._rows = 0
         self._known_from = 0
+        self._hardest = -inf
 
     def take(self, row: MetricRow, silent: float | None, *, diluted: bool = False) -> None:
         """Account for one train row, supplements included (they carry other keys).
@@ -102,6 +107,8 @@ class Trend:
         entropy = values.get("entropy")
         if entropy is not None and not diluted and isfinite(entropy):
             self.entropy_by_step.push(row.step, entropy)
+        for key in row.raw.keys() & LEVELS:
+            self._harder(row.raw[key])
         reward = values.get("reward_mean")
         if reward is not None and isfinite(reward):
             self.reward.push(reward)
@@ -114,6 +121,14 @@ class Trend:
         if self._rows < WIDTH:
             self._rows += 1
             self._known_from = row.step
+
+    def _harder(self, level: float | None) -> None:
+        """Forget the rewards of easier tasks once the curriculum is harder than it ever was."""
+        if level is None or level <= self._hardest or not level.is_integer():
+            return
+        if self._hardest > -inf:
+            self.reward, self.long_reward = RewardTrend(), LongMean()
+        self._hardest = level
 
     def take_batch(self, batch: CompletionSummary) -> None:
         """Account for the share of completions that repeat another one of their group."""

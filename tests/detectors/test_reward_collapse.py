@@ -29,6 +29,18 @@ def test_alone_it_is_a_warning() -> None:
     assert run.headline == ""
 
 
+@pytest.mark.parametrize(
+    ("key", "levels", "fires"),
+    [("curriculum/level", (1.0, 2.0), False), ("level", (2.0, 1.0), True), ("difficulty", (0.4, 0.5), True)],
+    ids=["harder tasks", "easier tasks", "no level"],
+)
+def test_a_fall_with_harder_tasks_is_no_collapse(key: str, levels: tuple[float, float], fires: bool) -> None:  # noqa: FBT001
+    run = Watched(RULE).feed_all(
+        row(n, reward_mean=0.9 if n <= 30 else 0.1)._replace(raw={key: levels[n > 30]}) for n in range(1, 61)
+    )
+    assert bool(run.changes) is fires
+
+
 def test_a_reward_that_only_ever_fell_asks_for_the_sign() -> None:
     """One that had risen first asks for the checkpoint before the fall instead, as the rule's own hint does."""
     falls = fed([0.5 - 0.02 * n + 0.005 * (n % 3) for n in range(24)])
