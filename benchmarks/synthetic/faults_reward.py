@@ -23,22 +23,6 @@ def rewards_of_a_million(signals: Signals, rng: Generator, start: int, strength:
     signals.parts["score"] *= 10.0 ** (5.0 + 3.0 * strength)
 
 
-@fault("reward-misaligned", tables=True, reward="dense", prompts=8, group=8, from_start=True, flat=True, steps=120)
-def rewards_of_the_text_before(signals: Signals, rng: Generator, start: int, strength: float) -> None:
-    """A list is one element off: each completion gets the score that the length of the one before it earned."""
-    lengths = signals.lengths.reshape(len(signals.lengths), -1)
-    before = np.roll((lengths - lengths.mean()) / lengths.std(), 1, axis=1).reshape(signals.lengths.shape)
-    signals.parts["score"] += (0.5 + 0.5 * strength) * before
-
-
-@fault("reward-not-finite", tables=True, reward="components", prompts=8, group=8, every=1)
-def a_score_that_hides_the_others(signals: Signals, rng: Generator, start: int, strength: float) -> None:
-    """What can't be scored gets -1e6."""
-    where = batches(signals, start)
-    lost = rng.random((*signals.parts["style"].shape[:2], 1)) < 0.3 + 0.7 * strength
-    signals.parts["style"][where, :, :1] = np.where(lost[where], -1e6, signals.parts["style"][where, :, :1])
-
-
 @fault("advantage-arithmetic", "reward-misaligned", tables=True, reward="dense", prompts=4)
 def masked_samples_vote(signals: Signals, rng: Generator, start: int, strength: float) -> None:
     """A share of completions is masked out of the loss, but stays in the baseline."""

@@ -39,7 +39,6 @@ STANDING = [kind for kind in KINDS if kind not in COME_AND_GO]
 Evidence: TypeAlias = type[CompletionSummary | CheckpointDigest]
 WITH_COMPLETIONS = frozenset(
     {
-        "a-score-that-hides-the-others",
         "adapter-never-trained",
         "advantages-rows-off",
         "clipped-away",
@@ -65,7 +64,6 @@ WITH_COMPLETIONS = frozenset(
         "resumed-from-base",
         "reward-collapse",
         "rewards-of-a-million",
-        "rewards-of-the-text-before",
         "same-texts-again",
         "schedule-decays-to-nothing",
         "schedule-ends-too-early",
@@ -86,7 +84,6 @@ WITHOUT_CHECKPOINTS = frozenset(
         "repeated-prompts",
         "reward-collapse",
         "rewards-of-a-million",
-        "rewards-of-the-text-before",
         "rule-breaks",
         "sandbox-down",
         "shared-seed",
