@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 from grpo_watch.config.schema import Settings, Web, split_listen
 from grpo_watch.config.settings import state_home
@@ -52,16 +51,14 @@ class DaemonClient:
         self.link = f"{self.address}/?token={self._token}" if self._token and not own else ""
         """Opens the page in a browser, where the daemon made its token; else empty."""
 
-    def ask(self, path: str, query: Mapping[str, str] | None = None, method: str = "GET") -> dict[str, Any]:
+    def ask(self, path: str) -> dict[str, Any]:
         """The JSON answer.
 
         Raises:
             OSError: no daemon answers, it refuses (``HTTPError``), or the certificate can't be read.
             ValueError: the answer is no JSON.
         """
-        url = f"{self.address}{path}" + (f"?{urlencode(query)}" if query else "")
-        request = urllib.request.Request(url, method=method, headers={"X-Grpo-Watch": "cli"})  # noqa: S310  http(s)
-        with _opener(self._web, self._token).open(request, timeout=ANSWER_SECONDS) as answer:
+        with _opener(self._web, self._token).open(f"{self.address}{path}", timeout=ANSWER_SECONDS) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 

@@ -132,7 +132,7 @@ def test_command(given: Namespace) -> int:
     overlays = given.rules or load_settings(config=given.config).settings.rules
     detectors = catalogue()
     rules = {rule.name: rule for rule in load_rules(overlays, detectors=detectors)}
-    tests = [test for file in given.files or _shipped("tests") for test in read_tests(file, rules).tests]
+    tests = [test for file in given.files or _shipped("tests") for test in read_tests(file, rules)]
     results = [(test, problem(test, rules, detectors)) for test in tests]
     failed = [f"FAILED {test.rule}: {wrong}" for test, wrong in results if wrong is not None]
     listed = [

@@ -40,7 +40,7 @@ class Override:
         )
 
 
-_BY_KEY = frozenset({"params", "labels", "hints"})
+_BY_KEY = frozenset({"params", "hints"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,6 @@ class Rule:
     summary: str = ""
     hint: str = ""
     hints: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
     enabled: bool = True
     overrides: tuple[Override, ...] = ()

@@ -73,7 +73,7 @@ class Coverage:
     """How much of a run its rules could judge.
 
     ``missing`` are blind rules by the setting that would let them judge (empty: none is known), the setting that gives
-    most first; ``waiting`` and ``not_applicable`` are the other blind rules.
+    most first; ``waiting`` are those that need more steps.
     """
 
     judged: int
@@ -81,7 +81,6 @@ class Coverage:
     broken: int
     waiting: tuple[str, ...]
     missing: Mapping[str, tuple[str, ...]]
-    not_applicable: tuple[str, ...]
 
     @property
     def blind(self) -> int:
@@ -99,14 +98,12 @@ def coverage(snapshot: RunSnapshot) -> Coverage:
     for rule in kinds[Blindness.MISSING]:
         missing.setdefault(setting_for(rule, snapshot), []).append(rule)
     ranked = sorted(missing.items(), key=lambda each: (not each[0], -_weight(each[1])))
-    not_applicable = kinds[Blindness.NOT_APPLICABLE]
     return Coverage(
         judged=sum(rule.status in {RuleStatus.OK, RuleStatus.FIRING} for rule in snapshot.rules),
-        applicable=len(snapshot.rules) - len(not_applicable),
+        applicable=len(snapshot.rules) - len(kinds[Blindness.NOT_APPLICABLE]),
         broken=sum(rule.status is RuleStatus.BROKEN for rule in snapshot.rules),
         waiting=tuple(rule.rule for rule in kinds[Blindness.NOT_YET]),
         missing={setting: tuple(rule.rule for rule in rules) for setting, rules in ranked},
-        not_applicable=tuple(rule.rule for rule in not_applicable),
     )
 
 

@@ -1,6 +1,6 @@
 """Loads the shipped rule packs and the user's overlays into checked ``Rule`` values.
 
-A later file overrides an earlier rule of the same name in the keys it gives (``params`` and ``labels`` key by key),
+A later file overrides an earlier rule of the same name in the keys it gives (``params`` and ``hints`` key by key),
 disables it with ``enabled: false``, or adds a rule under a new name. An entry with a ``match:`` (patterns for
 ``framework`` and ``run``) does so for the runs that fit only, over all entries without ``match``.
 """
@@ -16,7 +16,6 @@ import msgspec
 from msgspec import Meta
 
 import grpo_watch
-from grpo_watch import lazy_re as re
 from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import RULE_NAME, Document, Path_, first_problem, nearest, read_document
@@ -31,10 +30,6 @@ from grpo_watch.errors import FilePlace, RuleError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-RESERVED_LABELS = frozenset({"alertname", "function", "rule", "run", "severity"})
-"""Labels that grpo-watch sets itself."""
-
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _Name = Annotated[str, Meta(pattern=RULE_NAME, max_length=64)]
 _Steps = Annotated[int, Meta(ge=0, le=1_000_000)]
 _Text = Annotated[str, Meta(max_length=2000)]
@@ -64,7 +59,6 @@ class RuleEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     summary: _Text = ""
     hint: _Text = ""
     hints: dict[str, _Text] = {}
-    labels: dict[str, _Text] = {}
     enabled: bool = True
     match: RunMatch | None = None
 
@@ -258,7 +252,6 @@ def _rule(written: WrittenRule, base: Rule | None, known: Mapping[str, type[Dete
     rule = Rule(entry.name, where=where).changed(given, where) if base is None else base.changed(given, where)
     if (rule.detector is None) == (rule.when is None):
         raise RuleError(f"{rule.name} needs either `detector` or `when`, not both", place)
-    _check_labels(written)
     if rule.when is not None:
         _check_condition(rule, written)
     else:
@@ -289,15 +282,6 @@ def _check_condition(rule: Rule, written: WrittenRule) -> None:
     if rule.params:
         raise RuleError("only detectors have params; write the numbers into the condition", written.place("params"))
     compile_expression(rule.when or "", written.place("when"))
-
-
-def _check_labels(written: WrittenRule) -> None:
-    for label in written.entry.labels:
-        place = written.document.place_of((*written.path, "labels", label), key=True)
-        if not _LABEL.match(label):
-            raise RuleError(f"{label!r} is not a valid label name", place, "letters, digits and _ only")
-        if label in RESERVED_LABELS or label.startswith("__"):
-            raise RuleError(f"the label {label!r} is reserved", place)
 
 
 def _checked_params(rule: Rule, written: WrittenRule, known: Mapping[str, type[Detector]]) -> Mapping[str, Any]:

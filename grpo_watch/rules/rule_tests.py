@@ -93,17 +93,7 @@ class RuleTest:
     at: Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TestFile:
-    """The tests of one file; ``never_resolve`` says why a rule has no test that resolves."""
-
-    tests: tuple[RuleTest, ...]
-    never_resolve: Mapping[str, str]
-
-    __test__ = False  # for pytest: no class of tests
-
-
-def read_tests(file: Path, rules: Mapping[str, Rule]) -> TestFile:
+def read_tests(file: Path, rules: Mapping[str, Rule]) -> tuple[RuleTest, ...]:
     """Read a file of tests.
 
     Args:
@@ -121,11 +111,9 @@ def read_tests(file: Path, rules: Mapping[str, Rule]) -> TestFile:
         if key not in {"tests", "never_resolve"}:
             fix = nearest(key, ("tests", "never_resolve"))
             raise RuleError(f"unknown key {key!r}", document.place_of((key,), key=True), fix)
-    lasting = value.get("never_resolve") or {}
-    for name in lasting:
+    for name in value.get("never_resolve") or {}:
         _check_rule(name, rules, document, ("never_resolve", name))
-    tests = tuple(_test(document, ("tests", index), rules) for index in range(len(value["tests"])))
-    return TestFile(tests, {name: str(why) for name, why in lasting.items()})
+    return tuple(_test(document, ("tests", index), rules) for index in range(len(value["tests"])))
 
 
 def problem(test: RuleTest, rules: Mapping[str, Rule], detectors: Mapping[str, type[Detector]]) -> str | None:

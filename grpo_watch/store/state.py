@@ -42,8 +42,6 @@ class StoredRun:
     """
 
     name: str
-    identity: str
-    first_seen: float
     ended: float | None = None
     noted: float | None = None
     verdict: str | None = None
@@ -141,7 +139,7 @@ class Store:
 
     def runs(self) -> list[StoredRun]:
         """All runs, in order of first sight."""
-        query = "SELECT name, identity, first_seen, ended, noted, verdict, archived FROM runs ORDER BY id"
+        query = "SELECT name, ended, noted, verdict, archived FROM runs ORDER BY id"
         with _reading():
             rows = self._database.execute(query).fetchall()
         return [StoredRun(*row) for row in rows]

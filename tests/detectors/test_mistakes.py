@@ -31,7 +31,7 @@ def examples() -> dict[str, list[Example]]:
     """Of each rule, from its runbook and its tests."""
     found = {name: list(examples_of(runbook_of(DETECTORS[name]))) for name in SHIPPED}
     for file in sorted(Path("rules/tests").glob("*.yaml")):
-        for test in read_tests(file, SHIPPED).tests:
+        for test in read_tests(file, SHIPPED):
             found[test.rule].append(test.example)
     return found
 

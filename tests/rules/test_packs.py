@@ -36,7 +36,6 @@ rules:
     for_steps: 8
     severity: critical
     summary: It spiked.
-    labels: {team: math}
   - name: plain
     detector: plain
 """
@@ -79,11 +78,10 @@ def test_a_pack_gives_rules_with_types_defaults_and_places(packs: Path) -> None:
 
 
 def test_an_overlay_changes_only_the_keys_it_gives(packs: Path) -> None:
-    """Params and labels are merged key by key; the rest stays."""
-    overlay = "rules:\n  - name: spike\n    params: {strict: true}\n    labels: {room: b}\n    for_steps: 0\n"
+    """Params are merged key by key; the rest stays."""
+    overlay = "rules:\n  - name: spike\n    params: {strict: true}\n    for_steps: 0\n"
     spike = load(packs, overlay)["spike"]
     assert spike.params == {"factor": 3.0, "window": 10, "strict": True}
-    assert spike.labels == {"team": "math", "room": "b"}
     assert (spike.for_steps, spike.severity, spike.summary) == (0, Severity.CRITICAL, "It spiked.")
     assert spike.where == f"{packs.parent}/mine0.yaml:2"
 
@@ -130,8 +128,7 @@ def test_overlays_disable_add_and_follow_each_other(packs: Path) -> None:
         ("- name: spike\n    params: {factor: .nan}", "3:22: factor must be a number, not nan"),
         ("- name: spike\n    params: {strict: 1}", "3:22: strict must be true or false, not 1"),
         ("- name: spike\n    params: {metric: 1}", "3:22: metric must be text, not 1"),
-        ("- name: spike\n    labels: {a-b: c}", "3:14: 'a-b' is not a valid label name"),
-        ("- name: spike\n    labels: {run: c}", "3:14: the label 'run' is reserved"),
+        ("- name: spike\n    labels: {a: c}", "3:5: unknown key 'labels'"),
         ("- name: x\n    when: stp > 1", "3:11: unknown name 'stp' (did you mean step?)"),
         ("- name: x\n    when: 'step > 1 and stp > 1'", "3:25: unknown name 'stp' (did you mean step?)"),
         ("- name: x\n    when: >\n      stp > 1", "4:7: unknown name 'stp' (did you mean step?)"),
