@@ -108,7 +108,7 @@ def test_a_rule_that_was_removed_resolves_its_alert() -> None:
 
 def test_fingerprints_follow_what_decides() -> None:
     rule = Rule("high", when="loss > 1")
-    same = Rule("high", when="loss > 1", hint="other words", labels={"team": "x"}, where="b.yaml:9")
+    same = Rule("high", when="loss > 1", hint="other words", where="b.yaml:9")
     other = Rule("high", when="loss > 1", for_steps=5)
     assert fingerprint(rule, {}) == fingerprint(same, {})
     assert fingerprint(rule, {}) != fingerprint(other, {})
