@@ -109,7 +109,8 @@ def _listed(system: Any, root: str) -> tuple[RemoteFile, ...]:
     )
 
 
-def _system(address: str) -> tuple[Any, str]:
+def refuse_page(address: str) -> None:
+    """Raises ``UsageError`` for the web page of a tracker, with what reads its run."""
     if page := _PAGE.match(address):
         run = (
             f"; for its run use wandb://{page['run'].replace('/runs/', '/')}"
@@ -117,6 +118,10 @@ def _system(address: str) -> tuple[Any, str]:
             else "; download the run's files"
         )
         raise UsageError(f"{address}: a web page can't be read{run}")
+
+
+def _system(address: str) -> tuple[Any, str]:
+    refuse_page(address)
     try:
         core = import_module("fsspec.core")
     except ImportError:

@@ -21,7 +21,7 @@ import msgspec
 from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Checked, Execution, check_all
-from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, remote_folders
+from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, refuse_page, remote_folders
 from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.terminal import print_json, printed, progress_bar
@@ -127,6 +127,7 @@ def find_runs(
     named = paths if discoverer is None else local_paths(paths)
     for path in named:
         if not any(char in path for char in "*?[") and not Path(path).exists():
+            refuse_page(path)
             raise UsageError(f"{path}: no such file or folder")
     discoverer = discoverer or Discoverer((chosen or Settings()).allow_roots)
     found = discoverer.discover(*(Path(path) for path in named))

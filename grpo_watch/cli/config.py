@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from typing import Any
 
+from grpo_watch.cli.settings_in_force import rules_in_force
 from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.settings import DEFAULT, EffectiveSetting, effective, json_schema, load_settings
 
@@ -16,12 +17,14 @@ def config_command(given: Namespace) -> int:
     """Print every setting as ``name = value  (origin)`` or as JSON, or the JSON schema of grpo-watch.yaml; returns 0.
 
     Raises:
-        ConfigError: the settings can't be used.
+        ConfigError, RuleError: the settings, or a file of rules that they name, can't be used.
     """
     if given.what == "schema":
         print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema()})
         return 0
-    settings = effective(load_settings(config=given.config), os.environ)
+    loaded = load_settings(config=given.config)
+    rules_in_force(loaded.settings)
+    settings = effective(loaded, os.environ)
     if given.format == "json":
         values = {item.name: {"value": item.value, "origin": item.origin} for item in settings}
         print_json({"schema": "grpo-watch/config/1", "settings": values})

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 
 import msgspec
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.config.document import nearest
 from grpo_watch.config.schema import Settings
+from grpo_watch.errors import ConfigError
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 
@@ -62,6 +65,17 @@ class SettingsInForce:
 
 
 def rules_in_force(settings: Settings) -> RuleSet:
-    """The shipped rules with the user's over them; raises ``RuleError`` where a file is wrong."""
+    """The shipped rules with the user's over them.
+
+    Raises:
+        RuleError: a file is wrong.
+        ConfigError: a receiver or a mute names a rule that there is not: it would say nothing of the one that is meant.
+    """
     detectors = catalogue()
-    return rule_set(load_rules(settings.rules, language=settings.language, detectors=detectors), detectors)
+    rules = load_rules(settings.rules, language=settings.language, detectors=detectors)
+    named = [("only_rules", pattern) for sink in settings.sinks for pattern in sink.only_rules]
+    for key, pattern in (*named, *(("mute", mute.rule) for mute in settings.mute)):
+        if not any(fnmatchcase(rule.name, pattern) for rule in rules):
+            fix = nearest(pattern, [rule.name for rule in rules]) or "`grpo-watch rules list` lists all"
+            raise ConfigError(f"{key}: no rule is called {pattern!r}", fix=fix)
+    return rule_set(rules, detectors)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from grpo_watch.archive.remote_folder import refuse_page
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.safe_text import visible
@@ -175,6 +176,7 @@ def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
         raise UsageError("nothing to watch: pass the run's output folder, or list it under runs: in grpo-watch.yaml")
     for path in named:
         if path == "-" or ("://" in path and not is_remote(path) and not is_server(path)):
+            refuse_page(path)
             raise UsageError(
                 f"{path}: unsupported; use a folder, glob, file, wandb://ENTITY/PROJECT[/RUN]"
                 " or mlflow://HOST:PORT/EXPERIMENT"

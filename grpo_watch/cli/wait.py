@@ -17,10 +17,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+from grpo_watch.archive.remote_folder import refuse_page
 from grpo_watch.children.pool import Worker
 from grpo_watch.cli.daemon_client import DaemonClient
 from grpo_watch.cli.run import options_for, plan_of
 from grpo_watch.cli.settings_in_force import rules_in_force
+from grpo_watch.cli.tracker_servers import missing
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.daemon.daemon import Daemon
@@ -32,6 +34,7 @@ from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, RunVerdict
 from grpo_watch.errors import GrpoWatchError, UsageError
 from grpo_watch.metrics.daemon_snapshot import RunOverview
+from grpo_watch.safe_text import visible
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.store.state import Store
 from grpo_watch.web.documents import run_document
@@ -106,6 +109,10 @@ def wait_command(given: Namespace) -> int:
         UsageError: an option, the settings file or a rule file can't be used.
     """
     awaited, limit = Awaited.parse(given.until), seconds(given.timeout)
+    refuse_page(given.path)
+    if "://" in given.path:
+        raise UsageError(f"{given.path}: unsupported; use a folder, glob or file")
+    sys.stderr.writelines(f"grpo-watch: {visible(line)}\n" for line in missing([given.path]))
     chosen = load_settings({"rules": given.rules}, config=given.config).settings
     if threading.current_thread() is threading.main_thread():
         signal.signal(

@@ -164,6 +164,8 @@ def _read(folder: Path, kind: type[Any], value: object) -> Any:
         return value
     if kind is SecretFile and not (isinstance(value, str) and value):
         raise ValueProblem(value, "must be the path of a file that contains the secret")
+    if kind is Path and isinstance(value, dict):
+        raise ValueProblem(value, "must be the path of a file")
     if not isinstance(value, str):
         raise ValueError(  # noqa: TRY004  msgspec names the place of a ValueError
             "a URL must start with http:// or https://" if kind is Url else "must be a text"

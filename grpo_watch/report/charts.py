@@ -208,7 +208,8 @@ def _chart(rows: ChartRows, title: str, names: Sequence[str], points: int = POIN
     places, columns = tabulate(picked)
     odd = sum(rows.odd_values(name) for name in names)
     lines = [_line(name, column, lost=name not in names) for name, column in columns.items()]
-    return {"title": title, "x": places, "rows": picked.rows, "lines": lines, "odd": odd}
+    stands_for = picked.rows if picked.rows > len(picked.steps) else len(places)  # a repeated step thins nothing
+    return {"title": title, "x": places, "rows": stands_for, "lines": lines, "odd": odd}
 
 
 def tabulate(picked: ThinnedColumns) -> tuple[list[int], dict[str, list[float | None]]]:

@@ -53,3 +53,31 @@ def test_the_schema_takes_what_the_settings_take(capsys: pytest.CaptureFixture[s
     assert schema["properties"].keys() == set(Settings.__struct_fields__)
     assert schema["additionalProperties"] is False
     assert run_cli(["config", "scheme"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        (
+            "mute: [{rule: kl-stuck-at-zer}]",
+            "mute: no rule is called 'kl-stuck-at-zer' (did you mean kl-stuck-at-zero?)",
+        ),
+        (
+            "sinks: [{type: webhook, url: 'http://h/', only_rules: ['kl-*', duplicate-completion]}]",
+            "only_rules: no rule is called 'duplicate-completion' (did you mean duplicate-completions?)",
+        ),
+        ("rules: [{name: mine, when: kl > 1}]", "grpo-watch.yaml:1:9: rules.0: must be the path of a file"),
+    ],
+)
+def test_a_mistake_that_would_keep_alerts_back_is_named(
+    setting: str, problem: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(setting)
+    assert run_cli(["config"]) == 2
+    assert capsys.readouterr().err.startswith(f"grpo-watch: {problem}")
+
+
+def test_patterns_and_disabled_rules_may_be_named(file: Path) -> None:
+    Path("mine.yaml").write_text("rules: [{name: kl-stuck-at-zero, enabled: false}]")
+    file.write_text("rules: [mine.yaml]\nmute: [{rule: 'kl-*'}, {rule: kl-stuck-at-zero}, {run: exp7}]")
+    assert run_cli(["config"]) == 0

@@ -56,6 +56,18 @@ def test_a_timeout_has_a_unit(text: str | None, value: float | None) -> None:
     assert seconds(text) == value
 
 
+@pytest.mark.parametrize("command", ["wait", "run", "sources", "check"])
+def test_the_web_page_of_a_run_is_refused_with_what_reads_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli([command, "https://wandb.ai/a/b/runs/c"]) == 2
+    assert "for its run use wandb://a/b/c" in capsys.readouterr().err
+
+
+def test_a_wait_for_what_is_not_there_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "jbos")
+    run_cli(["wait", missing, "--timeout", "0s"])
+    assert capsys.readouterr().err.startswith(f"grpo-watch: waiting for {missing}\n")
+
+
 @pytest.mark.parametrize(
     "wrong", [["--until", "healthy"], ["--until", "step=x"], ["--timeout", "-1s"], ["--timeout", "6 h"]]
 )

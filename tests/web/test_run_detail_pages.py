@@ -85,6 +85,15 @@ def test_a_line_names_the_key_of_the_runs_own_rows() -> None:
     assert found["loss"] is None
 
 
+def test_steps_that_a_restart_repeats_thin_no_chart() -> None:
+    """1 to 6, then again from 4 on: 9 rows of 6 steps, all of which are drawn."""
+    history = MetricHistory()
+    for attempt, step in [*((1, step) for step in range(1, 7)), *((2, step) for step in range(4, 7))]:
+        history.take(MetricRow("r", Stream.TRAIN, attempt, step, {"loss": 0.5}))
+    (chart,) = charts_document(a_report().snapshot, history.thinned())["charts"]
+    assert chart["rows"] == len(chart["x"]) == 6
+
+
 def test_the_line_that_proves_the_finding_comes_first() -> None:
     history = MetricHistory()
     values = {"completion_truncated_ratio": 1.0, "completion_duplicate_ratio": 0.5}
