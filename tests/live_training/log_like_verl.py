@@ -76,7 +76,8 @@ def main(folder: Path, kind: str) -> None:
     }
     for tracker in TRACKERS:
         (folder / tracker).mkdir(parents=True)
-    logger = tracking().Tracking(kind, "one", list(TRACKERS), CONFIG)
+    trackers = ["mlflow", "file"] if os.environ.get("MLFLOW_SERVER") else list(TRACKERS)
+    logger = tracking().Tracking(kind, "one", trackers, CONFIG)
     chance = random.Random(7)
     for step in range(1, STEPS + 1):
         logger.log(row(step, chance, frozen=kind == "frozen"), step)
