@@ -20,8 +20,8 @@ grpo-watch audit -- swift rlhf --rlhf_type grpo …
 grpo-watch advisories --package trl              # the list; an id shows one entry
 ```
 
-`audit` exits with 1 if one applies that is more than `info`, with 3 if of nothing that was given a framework or a
-version is known (NOT JUDGED; `--framework NAME --framework-version V` or `--python ENV` gives them), else with 0.
+`audit` exits with 1 if one applies that is more than `info`, with 3 if no version of a package with advisories is
+known (NOT JUDGED; `--framework NAME --framework-version V` or `--python ENV` gives it), else with 0.
 `preflight` reports the same as `known-bug`, and so does `check` as the rule
 [`known-bug`](../grpo_watch/detectors/run/known_bug.md). In a finding that an advisory explains, it is named as the
 first likely cause. Versions come from `pip freeze` in a log, wandb's

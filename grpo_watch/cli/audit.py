@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -60,9 +60,11 @@ def _audited(one: Audit, place: str, language: str) -> Iterator[Text]:
     say_so = partial(say, language)
     if not one.judged:
         line = Text(say_so("NOT JUDGED"), style="bold")
-        line.append(f"{say_so(': ')}{say_so('no framework or version known')}", style="not bold")
+        line.append(f"{say_so(': ')}{say_so('no version known')}", style="not bold")
+        framework = one.setup.framework or "NAME"
         yield line.append(f"  {visible(one.name)}", style="dim")
-        yield Text(f"  grpo-watch audit --framework NAME --framework-version VERSION {visible(place)}")
+        yield Text(f"  grpo-watch audit --framework {framework} --framework-version VERSION {visible(place)}")
+        yield from _open(one, say_so)
         return
     count = len(one.applying)
     words = "1 KNOWN BUG" if count == 1 else "{n} KNOWN BUGS"
@@ -70,9 +72,7 @@ def _audited(one: Audit, place: str, language: str) -> Iterator[Text]:
     framework = one.setup.framework or say_so("unknown framework")
     yield Text(found, style="bold").append(f"  {visible(one.name)}  {framework}", style="dim")
     judged = [f"{package} {setting.value} ({setting.origin})" for package, setting in one.versions.items()]
-    yield Text(
-        f"  {_padded(say_so('versions'), 10)} {visible(', '.join(judged)) or say_so('nothing known')}", style="dim"
-    )
+    yield Text(f"  {_padded(say_so('versions'), 10)} {visible(', '.join(judged))}", style="dim")
     for match in one.applying:
         advisory = advisory_in(language, match.advisory)
         line = Text(f"  {_padded(say_so(advisory.severity.value), 8)}  ", style=STYLES[advisory.severity.value])
@@ -83,6 +83,11 @@ def _audited(one: Audit, place: str, language: str) -> Iterator[Text]:
             if text:
                 yield Text(f"            {visible(text.strip())}")
         yield Text(f"            {' '.join(advisory.threads)}", style="dim")
+    yield from _open(one, say_so)
+
+
+def _open(one: Audit, say_so: Callable[[str], str]) -> Iterator[Text]:
+    """What is not known to apply, by what would settle it."""
     by_command: dict[str, list[str]] = {}
     for match in one.open:
         by_command.setdefault(match.settle, []).append(match.advisory.id)

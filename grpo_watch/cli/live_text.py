@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.snapshot import RuleStatus, RunSnapshot, caveats
+from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.report.blindness import coverage_line, headline
 from grpo_watch.report.view import causes, progress, resolved_at, software, views
 from grpo_watch.report.words import say
@@ -45,9 +46,12 @@ def _since(found: Finding, language: str) -> str:
     return say(language, words, severity=severity, rule=found.rule, step=found.first_step)
 
 
-def verdict(snapshot: RunSnapshot, *, lost: bool = False) -> Iterator[str]:
-    """Lines about a run when the command exits because all runs have ended or are ``lost``."""
-    words = "{run} is not found any more; its last step was {step}" if lost else "{run} ended at step {step}"
+def verdict(run: RunOverview) -> Iterator[str]:
+    """Lines about a run when the command exits: all runs have ended or are lost, or the watch was stopped before."""
+    snapshot = run.snapshot
+    words = "{run} is not found any more; its last step was {step}" if run.lost else "{run} ended at step {step}"
+    if run.active:
+        words = "{run} was watched up to step {step} and has not ended"
     end = say(snapshot.language, words, run=snapshot.run, step=snapshot.step)
     yield f"{headline(snapshot)}{say(snapshot.language, ': ')}{end}"
     for view in causes(views(snapshot)):

@@ -113,7 +113,7 @@ def run_command(given: Namespace) -> int:
                 code, before = _watched(watch, manager, collections, deadline), watch.basis
                 if given.exit_when_done and code is not None:
                     runs = watch.daemon.snapshot().runs
-                    show(*(line for run in runs for line in verdict(run.snapshot, lost=run.lost)))
+                    show(*(line for run in runs for line in verdict(run)))
                     code = code or (FAILED if any(run.lost for run in runs) else STOPPED)
         return code
 

@@ -53,8 +53,8 @@ class Audit:
 
     @property
     def judged(self) -> bool:
-        """Whether the framework, or the version of a package that has advisories, is known: else none could apply."""
-        return self.setup.framework is not None or not packages().isdisjoint(self.versions)
+        """Whether the version of a package that has advisories is known: else none could apply."""
+        return not packages().isdisjoint(self.versions)
 
     @property
     def applying(self) -> tuple[Match, ...]:

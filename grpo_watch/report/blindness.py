@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from types import MappingProxyType
 
 from grpo_watch.engine.detector import Blindness
@@ -164,8 +165,10 @@ def judged_words(found: Coverage, snapshot: RunSnapshot) -> str:
         return say(snapshot.language, "{n} rules judged, the others had no row", n=found.judged)
     words = "{n} of {all} applicable rules judged"
     parts = [say(snapshot.language, words, n=found.judged, all=found.applicable)]
-    waiting = len(found.waiting)  # also of a run that ended, which waits for nothing
+    waiting, over = len(found.waiting), snapshot.step >= (snapshot.max_steps or inf)
     words = "1 needs more steps" if waiting == 1 else "{n} need more steps"
+    if over:  # no more will come
+        words = "1 needed more steps" if waiting == 1 else "{n} needed more steps"
     parts += [say(snapshot.language, words, n=waiting)] if waiting else []
     return say(snapshot.language, ", ").join(parts)
 

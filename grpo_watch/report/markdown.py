@@ -51,7 +51,7 @@ def _run(report: RunReport) -> Iterator[str]:
     judged = [] if snapshot.verdict in UNJUDGED else [judged_words(coverage(snapshot), snapshot)]
     yield from (f"## {shouted(snapshot)}: {code(snapshot.run)}", "", prose(" · ".join([*facts(snapshot), *judged])), "")
     first, shown, say_so = top_view(snapshot), views(snapshot), partial(say, snapshot.language)
-    if first is not None:
+    if first is not None and first.headline != first.finding.summary:
         yield from (f"**{prose(first.headline)}**", "")
     for each in causes(shown):
         whole = each == first or each.finding.severity is Severity.CRITICAL

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grpo_watch.engine.diagnosis import Finding
+from grpo_watch.engine.diagnosis import Finding, first_sign
 from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged, verdict_words
@@ -97,7 +97,8 @@ def _table_row(snapshot: RunSnapshot) -> tuple[str, str, str, str]:
     first = top_view(snapshot)
     rule, since = "-", "-"
     if first:
-        rule, since = first.finding.rule, say(snapshot.language, "step {step}", step=first.finding.first_step)
+        begin = first_sign(first.finding, snapshot.findings).first_step
+        rule, since = first.finding.rule, say(snapshot.language, "step {step}", step=begin)
     return visible(snapshot.run), verdict_words(snapshot), visible(rule), since
 
 
@@ -120,7 +121,8 @@ def _run(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
     snapshot = report.snapshot
     yield _headline(snapshot), 0
     shown = views(snapshot)
-    if (first := top_view(snapshot)) is not None:
+    first = top_view(snapshot)
+    if first is not None and first.headline != first.finding.summary:
         yield Text(visible(first.headline), style="bold"), 2
     for number, each in enumerate(causes(shown)):
         yield from _finding(
@@ -161,7 +163,8 @@ def _consequences(found: Sequence[FindingView], *, verbose: bool) -> Iterator[tu
         return
     language = found[0].language
     if verbose:
-        yield from ((_consequence(each.finding, language), 2) for each in found if each.finding.caused_by is not None)
+        for findings in by_cause(found).values():
+            yield from ((_consequence(finding, language), 2) for finding in findings)
         return
     for cause, findings in by_cause(found).items():
         words = "{what} ({cost})"

@@ -98,12 +98,16 @@ def causes(shown: Iterable[FindingView]) -> list[FindingView]:
 
 
 def by_cause(shown: Iterable[FindingView]) -> dict[str, list[Finding]]:
-    """The consequences, by the rule that explains them."""
+    """The consequences, by the rule that explains them: what explains a cause comes before it."""
+    shown = list(shown)
     found: dict[str, list[Finding]] = {}
     for view in shown:
         if view.finding.caused_by is not None:
             found.setdefault(view.finding.caused_by, []).append(view.finding)
-    return found
+    order = [view.finding.rule for view in causes(shown)]
+    for rule in order:
+        order += [finding.rule for finding in found.get(rule, ()) if finding.rule not in order]
+    return {cause: found[cause] for cause in dict.fromkeys((*order, *found)) if cause in found}
 
 
 def in_short(finding: Finding, language: str = ENGLISH, findings: Iterable[Finding] = ()) -> str:

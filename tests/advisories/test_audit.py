@@ -83,8 +83,13 @@ def test_without_a_version_nothing_applies_and_the_command_says_what_settles_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, audit = audited(capsys, f"-- {SWIFT} --deepspeed zero2 --sleep_level 2")
-    assert (code, names(audit)) == (0, [])
+    assert (code, names(audit), audit["judged"]) == (3, [], False)
     assert {each["settle"] for each in audit["open"]} >= {"pip show ms-swift", "pip show deepspeed"}
+    run_cli(["audit", "--", *SWIFT.split(), "--deepspeed", "zero2"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("NOT JUDGED: no version known")
+    assert "\n  grpo-watch audit --framework ms-swift --framework-version VERSION -- " in shown
+    assert ": pip show deepspeed\n" in shown
 
 
 def test_a_script_takes_the_pin_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,7 +178,7 @@ def test_without_framework_and_version_nothing_is_judged(tmp_path: Path, capsys:
     for place in (["my run"], ["--", "python", "train.py"]):
         assert run_cli(["audit", *place]) == 3
         headline, command = capsys.readouterr().out.splitlines()
-        assert headline.startswith("NOT JUDGED: no framework or version known")
+        assert headline.startswith("NOT JUDGED: no version known")
         assert run_cli(["audit", "--format", "json", *place]) == 3
         assert not json.loads(capsys.readouterr().out)["audits"][0]["judged"]
         arguments = shlex.split(command.replace("NAME", "trl").replace("VERSION", "0.15.2"))

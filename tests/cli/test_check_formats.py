@@ -53,6 +53,18 @@ def test_a_fix_names_checkpoints_as_they_are_reached_from_here(
         assert f"grpo-watch digest {prefix}output/checkpoint-60{quote} " in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_fix_names_checkpoints_of_a_run_that_a_pattern_found(
+    frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each part of the path once, whether the pattern leads below the current folder or out of it."""
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    for here, pattern, folder in ((tmp_path, "frozen*", frozen.name), (elsewhere, "../frozen*", str(frozen))):
+        monkeypatch.chdir(here)
+        run_cli(["check", pattern, "--now", NOW])
+        assert f"grpo-watch digest '{folder}/output/checkpoint-60' " in capsys.readouterr().out
+
+
 def test_html_holds_the_run_s_own_numbers(frozen: Path, tmp_path: Path) -> None:
     """All 100 steps are drawn; the KL is 0 in each of them, and no checkpoint differs from the one before."""
     target = tmp_path / "report.html"

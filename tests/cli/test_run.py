@@ -12,17 +12,20 @@ import httpx
 import pytest
 import trustme
 
+from grpo_watch.cli.live_text import verdict
 from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.run import options_for, running
 from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError, StateNotReadyError
+from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.sources.discovery.discover import FoundRun
 from grpo_watch.store.state import Store
 from tests.support.bundles import unpack
 from tests.support.process import PATIENCE, Process, until, watching
 from tests.support.receiving import secret_file
+from tests.support.reports import a_report
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
 FIRING = re.compile(r'^grpo_alert_firing\{rule="kl-stuck-at-zero",.*\} 1\.0$', re.MULTILINE)
@@ -73,6 +76,14 @@ def test_it_says_what_it_watches_and_stops_cleanly(frozen: Path, tmp_path: Path,
         assert resident(daemon) <= 80, f"{resident(daemon)} MB"
         daemon.child.send_signal(number)
         assert daemon.ends() == 0  # within how many seconds is a matter of its deadline, which has tests of its own
+
+
+def test_a_watch_that_was_stopped_does_not_say_that_the_run_ended() -> None:
+    snapshot = a_report(run="r", verdict="healthy").snapshot
+    (line,) = verdict(RunOverview(snapshot, "r", active=True))
+    assert line.endswith(": r was watched up to step 20 and has not ended")
+    (line,) = verdict(RunOverview(snapshot, "r", active=False))
+    assert line.endswith(": r ended at step 20")
 
 
 @pytest.mark.slow

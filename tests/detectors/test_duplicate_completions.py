@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from grpo_watch.detectors.rollouts.duplicate_completions import SHARED_SEED
 from grpo_watch.engine.records import CompletionSummary, Record, Stream, Tick
 from tests.support import records
 from tests.support.detecting import Watched
@@ -452,3 +454,8 @@ def test_copies_in_solved_groups_are_no_harm() -> None:
         )
 
     assert {each[2] for each in Watched(RULE).feed_all(steps(*map(batch, range(1, 9)))).changes} == {"info"}
+
+
+def test_what_to_do_about_a_shared_seed_holds_for_any_version() -> None:
+    """A release that cured it once is none to wait for in a run of a later one."""
+    assert re.search(r"\d+\.\d+|[Ff]ixed", SHARED_SEED.hint) is None

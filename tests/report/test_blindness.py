@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,7 @@ def test_the_line_names_the_settings_that_give_most() -> None:
         "0 of 5 applicable rules judged, 1 needs more steps"
         " · 4 blind: set --log_completions true and --log_entropy true"
     )
+    assert ", 1 needed more steps · " in coverage_line(replace(snapshot, step=100, max_steps=100))
 
 
 def test_options_of_the_command_stand_apart_from_settings_of_the_launch() -> None:

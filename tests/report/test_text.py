@@ -58,13 +58,31 @@ def test_functions_that_say_the_same_are_one_finding() -> None:
     assert counted in shown.getvalue()
 
 
+def test_a_finding_without_a_headline_is_shown_once() -> None:
+    report = a_report(a_finding(headline="", summary="KL is 1e-06"))
+    render([report], Console(file=(shown := StringIO()), width=200))
+    assert shown.getvalue().count("KL is 1e-06") == 1
+    assert markdown([report], (), PROVENANCE).count("KL is") == 1
+
+
+def test_what_explains_a_cause_comes_before_it() -> None:
+    """The cause explains b, b explains a, as diagnosis sorts them: the worst first, then by the step of firing."""
+    a = a_finding("a", severity=Severity.WARNING, fired_step=9, caused_by="b")
+    b = a_finding("b", severity=Severity.WARNING, fired_step=10, caused_by="cause")
+    for verbose, first in ((False, "explained by cause: b"), (True, "b (warning, since step 2, fired at 10)")):
+        report = a_report(a_finding("cause"), a, b)
+        render([report], Console(file=(shown := StringIO()), width=200), verbose=verbose)
+        lines = [line.strip() for line in shown.getvalue().splitlines() if "↳" in line]
+        assert [line.startswith(f"↳ {first}") for line in lines] == [True, False]
+
+
 def test_several_runs_end_in_a_table_worst_first() -> None:
     shown = StringIO()
     reports = [a_report(run="a", verdict="healthy"), a_report(*frozen(), run="longer name")]
     render(reports, Console(file=shown, width=200))
     assert [line.split() for line in shown.getvalue().splitlines()[-4:-1]] == [
         ["run", "verdict", "top", "finding", "since"],
-        ["longer", "name", "critical", "parameters-unchanged", "step", "60"],
+        ["longer", "name", "critical", "parameters-unchanged", "step", "2"],
         ["a", "healthy", "-", "-"],
     ]
 

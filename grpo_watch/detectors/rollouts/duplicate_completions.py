@@ -36,8 +36,7 @@ class CopyCause:
 SHARED_SEED = CopyCause(
     Severity.CRITICAL,
     "the same pattern in every group, so ranks or engines share a seed",
-    "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed. Fixed in "
-    "ms-swift 3.2.1 (colocate 3.6, rollout server 4.0) and TRL 0.15.",
+    "Give every rank and engine its own seed (seed + data-parallel rank) and set no per-request seed.",
 )
 GREEDY = CopyCause(
     Severity.CRITICAL,

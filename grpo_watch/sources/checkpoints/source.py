@@ -20,7 +20,7 @@ from grpo_watch.sources.checkpoints.comparison import movement, still_base, unre
 from grpo_watch.sources.checkpoints.extents import human
 from grpo_watch.sources.checkpoints.weights import UNLIMITED, CheckpointWeights, ReadLimits, digest_checkpoint
 from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
-from grpo_watch.sources.files.reading import inside
+from grpo_watch.sources.files.reading import inside, real_path
 
 log = logging.getLogger("grpo_watch.checkpoints")
 
@@ -299,5 +299,7 @@ def joint_digest(weights: CheckpointWeights) -> str:
 
 
 def _shown(path: Path, roots: Sequence[Path]) -> str:
-    """The path below the run folder where it lies in it."""
-    return next((path.relative_to(root).as_posix() for root in roots if path.is_relative_to(root)), str(path))
+    """The path below the run folder where it lies in it, however either was named; else the absolute path."""
+    places = (path, real_path(path.parent) / path.name)
+    below = (place.relative_to(root) for root in roots for place in places if place.is_relative_to(root))
+    return next(map(Path.as_posix, below), str(places[-1]))
