@@ -41,6 +41,7 @@ def status_command(given: Namespace) -> int:
         print_json({"schema": SCHEMA, "runs": runs, "alerts": alerts, "problems": problems})
     else:
         lines = [*_lines(runs, settings.language, verbose=given.verbose > 0)]
+        lines += [] if listed.get("ready", True) else [say_so("still reading: other runs may follow")]
         lines += [say_so("problem: {what}", what=problem) for problem in problems]
         lines += [f"{say_so('page')}{say_so(': ')}{client.link}"] if client.link else []
         sys.stdout.writelines(f"{visible(line)}\n" for line in lines)

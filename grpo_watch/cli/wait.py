@@ -139,7 +139,7 @@ def seconds(text: str | None) -> float | None:
 
 def document(path: str, until: str, code: int, run: RunDocument | None) -> dict[str, Any]:
     """The answer in the schema ``grpo-watch/wait/1``. It names the run as the caller did and holds no text of it."""
-    firing = run["firing"][:1] if run else []
+    found = (run["firing"] or run["resolved"])[:1] if run else []
     return {
         "schema": SCHEMA,
         "path": path,
@@ -149,7 +149,7 @@ def document(path: str, until: str, code: int, run: RunDocument | None) -> dict[
         "step": run["step"] if run else None,
         "max_steps": run["max_steps"] if run else None,
         "active": run["active"] if run else None,
-        "finding": {key: firing[0][key] for key in ("rule", "severity", "first_step")} if firing else None,
+        "finding": {key: found[0][key] for key in ("rule", "severity", "first_step")} if found else None,
     }
 
 

@@ -94,8 +94,11 @@ class LiveReading(NamedTuple):
     waiting: Callable[[], bool] | None = None
 
 
-def _items(source: OpenedSource, live: LiveReading | None) -> Iterator[Item | None]:
-    """What a source holds, in its order; None: another process still works on the next item, ask again later."""
+def _items(source: OpenedSource, live: LiveReading | None, *, followed: bool) -> Iterator[Item | None]:
+    """What a source holds, in its order; None: another process still works on the next item, ask again later.
+
+    One that is ``followed`` by a later segment is over: its last row waits for no more of its step.
+    """
     if live is None:
         yield from source.source.poll(None)
         yield from source.source.finish()
@@ -103,6 +106,8 @@ def _items(source: OpenedSource, live: LiveReading | None) -> Iterator[Item | No
         yield from guarded(source, partial(source.source.poll, live.seen))
     else:
         yield from _so_far(source, live.seen, lambda: not source.early and live.waiting is not None and live.waiting())
+        if followed:
+            yield from guarded(source, source.source.finish)
 
 
 def _so_far(source: OpenedSource, seen: float, waiting: Callable[[], bool]) -> Iterator[Item | None]:
@@ -138,12 +143,14 @@ class MergeLane:
     has come is what the ledger knows.
     """
 
-    def __init__(self, source: OpenedSource, live: LiveReading | None, place: int, ledger: AttemptLedger) -> None:
+    def __init__(
+        self, source: OpenedSource, live: LiveReading | None, place: int, ledger: AttemptLedger, *, followed: bool
+    ) -> None:
         self.source, self.place = source, place
         self._row, self._pace = ledger.last_step, ledger.pace
         self.step = self.given = 0
         self.blocked = self.rows = self._exhausted = False
-        self._live, self._items = live, _items(source, live)
+        self._live, self._items = live, _items(source, live, followed=followed)
         self._ahead: deque[tuple[Cursor | None, Item]] = deque()
 
     def look(self) -> Item | None:
@@ -226,7 +233,12 @@ class ChannelMerge:
     def __init__(self, sources: Sequence[OpenedSource], assembler: Assembler, live: LiveReading | None = None) -> None:
         self._assembler, self._live = assembler, live
         ordered = sorted(sources, key=reading_order)
-        self.lanes = [MergeLane(source, live, place, assembler.ledger) for place, source in enumerate(ordered)]
+        newest = {source.kind: source.segment for source in ordered if source.kind is not None}
+        followed = [source.kind is not None and source.segment < newest[source.kind] for source in ordered]
+        self.lanes = [
+            MergeLane(source, live, place, assembler.ledger, followed=followed[place])
+            for place, source in enumerate(ordered)
+        ]
         self._order: list[tuple[Place, MergeLane]] = []
         """A heap of the lanes by the place of their next item, or by one that it had before and that is no later."""
         self._at = 0

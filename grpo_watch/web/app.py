@@ -140,12 +140,13 @@ class _Site:
         return found or PlainTextResponse("no such file\n", 404)
 
     async def runs(self, request: Request) -> Response:
-        picture = self.watch.snapshot()
+        picture, ready = self.watch.snapshot(), self.watch.ready()
 
         def document() -> dict[str, Any]:
-            return {"runs": [run_document(run) for run in picture.runs], "problems": picture.problems}
+            runs = [run_document(run) for run in picture.runs]
+            return {"runs": runs, "problems": picture.problems, "ready": ready}
 
-        return self._answer(request, self._basis(picture), document)
+        return self._answer(request, [self._basis(picture), ready], document)
 
     async def overview(self, request: Request) -> Response:
         picture, late, ready = self.watch.snapshot(), self.watch.late(), self.watch.ready()

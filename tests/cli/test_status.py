@@ -50,6 +50,14 @@ def test_a_verdict_stands_above_the_finding_that_it_counts(capsys: pytest.Captur
     assert "resolved at 30" in second
 
 
+def test_runs_that_are_not_read_yet_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    watch = Resolved()
+    for watch.is_ready, announced in ((True, False), (False, True)):
+        with web(watch) as place:
+            assert run_cli(["status", "--listen", place]) == 0
+        assert ("\nstill reading: other runs may follow\n" in capsys.readouterr().out) is announced
+
+
 def test_in_chinese(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own words are; those of the daemon are in the daemon's language. So is why none answers."""
     monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")

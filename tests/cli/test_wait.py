@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from grpo_watch.cli.main import run_cli
-from grpo_watch.cli.wait import ENDED, HAPPENED, NOT_EVALUABLE, Awaited, Seen, seconds
+from grpo_watch.cli.wait import ENDED, HAPPENED, NOT_EVALUABLE, Awaited, Seen, document, seconds
 from grpo_watch.engine.snapshot import RunVerdict
 from grpo_watch.errors import UsageError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
@@ -23,7 +23,16 @@ FROZEN, HEALTHY = "ms-swift-4.6.0-04b-frozen-optnoop-full", "trl-1.16.0-04-healt
 
 
 def a_run(verdict: str = "healthy", step: int = 5, **more: Any) -> dict[str, Any]:
-    return {"run": "r", "verdict": verdict, "step": step, "max_steps": None, "active": True, "firing": [], **more}
+    return {
+        "run": "r",
+        "verdict": verdict,
+        "step": step,
+        "max_steps": None,
+        "active": True,
+        "firing": [],
+        "resolved": [],
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
@@ -47,6 +56,12 @@ def a_run(verdict: str = "healthy", step: int = 5, **more: Any) -> dict[str, Any
 def test_what_ends_the_wait(until: str, verdicts: list[str], *, over: bool, code: int | None) -> None:
     outcome = Awaited.parse(until).outcome(Seen([a_run(verdict) for verdict in verdicts], over))
     assert (outcome and outcome[0]) == code
+
+
+def test_a_verdict_that_rests_on_what_is_over_names_it() -> None:
+    over = {"rule": "run-crashed", "severity": "warning", "first_step": 50}
+    answer = document("r", "warning", HAPPENED, a_run("warning", resolved=[{**over, "summary": "private"}]))
+    assert answer["finding"] == over
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -190,12 +190,12 @@ def merged(
 
 
 class Fake:
-    """A source over a list; with ``delays`` its items need a worker, one poll each."""
+    """A source over a list; with ``delays`` its items need a worker, one poll each; ``held`` waits for the end."""
 
     unread = False
 
-    def __init__(self, name: str, items: list[Item], *, delays: bool = False) -> None:
-        self.name, self.items, self.delays = name, items, delays
+    def __init__(self, name: str, items: list[Item], *, delays: bool = False, held: Sequence[Item] = ()) -> None:
+        self.name, self.items, self.delays, self.held = name, items, delays, held
         self.stats = SourceStats()
         self.given = 0
         self.polls = 0
@@ -210,7 +210,7 @@ class Fake:
             yield self.items[self.given - 1]
 
     def finish(self) -> Iterator[Item]:
-        return iter(())
+        return iter(self.held)
 
     def cursor(self) -> Cursor:
         return Cursor(self.name, "", self.given)
@@ -262,6 +262,25 @@ def test_what_is_about_the_end_of_an_attempt_comes_before_the_next_one() -> None
     assert places(*two, source(Fake("c", [*crash]), ChannelKind.CONSOLE)) == expected
     one = source(rows("t", ChannelKind.TFEVENTS, 1, 2, 3, 2, 3, 4), ChannelKind.TFEVENTS)
     assert places(one, source(Fake("c", crash), ChannelKind.CONSOLE)) == [each.replace("u", "t") for each in expected]
+
+
+def test_a_file_that_a_later_one_follows_gives_the_row_that_it_held_back() -> None:
+    """Else the crash at step 3 would count for the attempt that comes after it; the newest file may still grow."""
+    files = []
+    for name, segment, steps, last in (("t", 0, (1, 2), 3), ("u", 1, (2, 3), 4)):
+        items = [row(name, ChannelKind.TFEVENTS, step) for step in (*steps, last)]
+        files.append(source(Fake(name, [*items[:-1]], held=items[-1:]), ChannelKind.TFEVENTS, segment))
+    crash = [row("c", ChannelKind.CONSOLE, 3), RunEvent("c", EventKind.TRACEBACK, 3)]
+    assert places(*files, source(Fake("c", [*crash]), ChannelKind.CONSOLE)) == [
+        "t",
+        "t1",
+        "t2",
+        "t3",
+        "c3",
+        "c3",
+        "u2",
+        "u3",
+    ]
 
 
 def test_the_last_row_of_an_attempt_is_no_misprint() -> None:

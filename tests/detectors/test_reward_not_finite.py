@@ -85,6 +85,16 @@ def test_the_frameworks_complaint_mentions_the_next_step() -> None:
     assert run.changes == [("firing", 31, "info"), ("firing", 31, "warning")]
 
 
+def test_what_the_framework_reports_and_the_tables_show_is_one_alert() -> None:
+    said = RunEvent("log", EventKind.REWARD_NONE, 1, "All reward functions returned None")
+    tables = [
+        CompletionSummary("completions", step, (a_group((0, 1), rewards={"math": (score, 1.0)}),))
+        for step, score in ((1, 1.0), (2, None))
+    ]
+    run = Watched(RULE).feed(tables[0], said, tables[1])
+    assert {each.key for each in run.said if each.to_state.value == "firing"} == {"completions"}
+
+
 def test_rows_without_rewards_say_nothing() -> None:
     run = Watched(RULE).feed(row(1, loss=NAN), RunEvent("log", EventKind.FINISHED))
     assert run.said == []

@@ -112,6 +112,15 @@ def test_offline_it_is_milder(in_folder: bool, severity: str) -> None:  # noqa: 
     assert run.changes == [("firing", 20, severity)]
 
 
+def test_copied_files_are_younger_than_the_run() -> None:
+    """Read a minute after it was copied, a day after its last row; not so where the log grew for a new start."""
+    copied, now = Activity("log", 100_000.0), Tick(100_060.0, live=False)
+    assert Watched(RULE, max_steps=100).feed_all(rows(20, 1.0)).feed(copied, now).changes == [("firing", 20, "warning")]
+    assert Watched(RULE, max_steps=100).feed_all(rows(20, 1.0, start=50_000.0)).feed(copied, now).changes == []
+    again = RunEvent("log", EventKind.STARTED)
+    assert Watched(RULE, max_steps=100).feed_all(rows(20, 1.0)).feed(again, copied, now).changes == []
+
+
 def test_a_single_row_in_a_folder_is_an_excerpt() -> None:
     """Somebody's paste of one line or two: nothing shows how fast the run was, nor where it ended."""
     for count in (1, 2):

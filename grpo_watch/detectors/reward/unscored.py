@@ -92,6 +92,7 @@ class RewardNotFinite(Detector):
         self.reported: set[str] = set()
         self.ragged: set[str] = set()
         self.streak = 0
+        self.key = ""  # that of the tables, once one was read: what the framework reports, they show
 
     def observe(self, record: MetricRow | RunEvent | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a train row, a dumped table, or the framework's own warning."""
@@ -104,7 +105,7 @@ class RewardNotFinite(Detector):
         severity = Severity.INFO if self.streak + 1 < self.rows else None
         self.streak += self.streak == 0
         step, said = (record.step or 0) + 1, {"log": record.text[:200]}
-        return breach("", severity=severity, message=SAID, evidence=said, step=step)
+        return breach(self.key, severity=severity, message=SAID, evidence=said, step=step)
 
     def _row(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
         values = row.values
@@ -150,6 +151,7 @@ class RewardNotFinite(Detector):
 
     def _table(self, summary: CompletionSummary) -> Iterable[Reading]:
         worst = worst_gaps(summary)
+        self.key = TABLE if worst is not None else self.key
         if worst is None or not worst.unscored:
             return SILENT if worst is None else (Reading(Verdict.OK, TABLE),)
         of = f"{worst.unscored} of {worst.completions}"

@@ -52,6 +52,11 @@ LEAST_ROWS = 3
 EXCERPT = "the rows are an excerpt of a longer log and don't show its end"
 
 
+COPIED_SECONDS = 86_400.0
+"""Files may be younger than the run, if they were copied: read afterwards, one without a row for a day is dated by its
+rows. The daemon takes a run that is short of its last step for ended after the same time."""
+
+
 class RunStalled(Detector):
     """Adaptive: ``factor`` median steps, at least the floor, more while a first step, evaluation or save may run."""
 
@@ -75,7 +80,7 @@ class RunStalled(Detector):
         """Nothing seen yet."""
         self.last: float | None = None  # time of the newest bar, write or event
         self.ended: EventKind | None = None  # what ended the run, after so many rows
-        self.rows_then = self.first = 0
+        self.rows_then = self.first = 0  # the former also at a start
         self.bar_done = False  # though the last steps may have no row at a logging interval above 1
 
     def observe(self, record: MetricRow | Progress | Activity | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
@@ -93,7 +98,7 @@ class RunStalled(Detector):
         if isinstance(record, RunEvent) and record.kind in ENDS:
             self.ended, self.rows_then = record.kind, run.rows
         elif isinstance(record, RunEvent) and record.kind is EventKind.STARTED:
-            self.ended, self.bar_done = None, False
+            self.ended, self.bar_done, self.rows_then = None, False, run.rows
         return SILENT
 
     def _last_sign(self, run: RunView) -> float | None:
@@ -120,7 +125,10 @@ class RunStalled(Detector):
         why_not = self._not_judged(tick, run)
         if why_not is not None:
             return no_data(why_not)
-        silence, limit = tick.now - (self._last_sign(run) or tick.now), self._limit(run)
+        last, logged = self._last_sign(run) or tick.now, run.latest_row_time
+        if not tick.live and logged is not None and run.rows != self.rows_then and tick.now - logged > COPIED_SECONDS:
+            last = logged
+        silence, limit = tick.now - last, self._limit(run)
         if self._is_over(run) or tick.state is EndState.RUNNING or silence <= limit:
             return QUIET
         return (self._breach(tick, run, silence, limit),)
