@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from grpo_watch.engine.records import EventKind, RunEvent
+from grpo_watch.engine.records import EventKind, RunConfig, RunEvent
 from tests.support.detecting import Watched
 from tests.support.records import row
 
@@ -87,6 +87,27 @@ def test_a_null_before_the_first_update_was_not_measured() -> None:
     assert Watched(RULE).feed(row(0, loss=None, reward_mean=None), row(1, loss=0.5)).changes == []
     assert Watched(RULE).feed(row(0, loss=NAN)).changes == [("firing", 0, "warning")]
     assert Watched(RULE).feed(row(0, loss=None), row(1, loss=None)).changes == [("firing", 1, "warning")]
+
+
+def test_an_own_loop_writes_null_for_what_it_does_not_measure() -> None:
+    """Not so a framework's null, a NaN, or a null on rows without a number that sound weights give."""
+    unmeasured = [row(s, loss=0.5, reward_mean=0.2, grad_norm=None) for s in range(1, 6)]
+    assert Watched(RULE).feed_all(unmeasured).changes == []
+    broken = [("firing", 1, "warning"), ("firing", 2, "critical")]
+    assert Watched(RULE).feed(RunConfig("trl", None, {}), *unmeasured).changes == broken
+    late = Watched(RULE).feed(unmeasured[0], row(2, loss=0.5, grad_norm=NAN))
+    assert late.changes == [("firing", 2, "warning")]
+    dead = Watched(RULE).feed_all(row(s, loss=None, grad_norm=None, reward_mean=0.0) for s in range(1, 6))
+    assert dead.changes == broken
+    unscored = Watched(RULE).feed_all(row(s, loss=0.5, reward_mean=None) for s in range(1, 6))
+    assert unscored.changes == broken
+
+
+def test_an_own_loop_writes_null_for_the_loss_of_a_skipped_step() -> None:
+    """The first number after a null shows it; NaN weights give none any more."""
+    losses = [0.5, None, 0.4, None, None, None, 0.3]
+    run = Watched(RULE).feed_all(row(s, loss=loss, reward_mean=1.0) for s, loss in enumerate(losses, 1))
+    assert run.changes == [("firing", 2, "warning"), ("resolved", 3, "warning")]
 
 
 @pytest.mark.parametrize(("kl", "changes"), [(4e20, [("firing", 2, "warning")]), (1e14, [])])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from grpo_watch import lazy_re as re
 from grpo_watch.detectors.shared.likely_causes import RATES
@@ -15,7 +15,10 @@ from grpo_watch.engine.traits import ON, LikelyCause, WasteKind
 CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_clip_ratio", "kl_policy_update")
 """Metrics that must be finite in every step. ``reward-not-finite`` judges single reward functions, which multi-task
 rewards leave NaN on purpose (ms-swift#4653). A key logged as null was NaN: TRL >= 1.0 and verl's file logger write it
-so; rows without the metric lack the key."""
+so; rows without the metric lack the key. An own loop writes null for what it does not measure, too."""
+
+OF_WEIGHTS = ("loss", "grad_norm", "kl_reference", "entropy")
+"""Metrics that can't be finite once the weights hold a NaN, as a reward can."""
 
 MEANS = frozenset({"kl_reference", "entropy", "policy_clip_ratio", "kl_policy_update"})
 """Means over the tokens of the loss. If truncated completions are masked and a micro-batch holds no others, TRL before
@@ -76,6 +79,7 @@ class NonFiniteMetric(Detector):
     def setup(self) -> None:
         """No streak."""
         self.streak: dict[str, int] = {}
+        self.gaps: set[str] = set()
         self.last: dict[str, float | None] = {}
         self.first_step = 0
         self.searching = True
@@ -87,7 +91,7 @@ class NonFiniteMetric(Detector):
                 return (self._breach(Severity.CRITICAL, "the job crashed right after"),)
             return SILENT
         values = record.values
-        logged = [name for name in CORE if name in values]
+        logged = [name for name in CORE if name in values and not self._unmeasured(name, values, run)]
         broken = {name: values[name] for name in logged if not _finite(values[name], at=record.step)}
         if broken.keys() <= MEANS and run.masked.left_out:
             broken = {}
@@ -105,6 +109,15 @@ class NonFiniteMetric(Detector):
         persists = max(self.streak.values()) > 1
         how = "on consecutive rows" if persists else "on one row"
         return (self._breach(self._severity(run, persists=persists), how),)
+
+    def _unmeasured(self, name: str, values: Mapping[str, float | None], run: RunView) -> bool:
+        """Whether an own loop's null is a gap: the same row shows sound weights, or a number followed such a null."""
+        if values[name] is not None:
+            self.gaps |= {name} if self.streak.get(name) and self.last.get(name, 0.0) is None else set()
+            return False
+        shown = (values.get(key) for key in OF_WEIGHTS)
+        sound = any(value is not None and math.isfinite(value) for value in shown)
+        return run.framework is None and name != "reward_mean" and (sound or name in self.gaps)
 
     def early_sign(self, run: RunView) -> Reading | None:
         """The first metric of any kind that is not finite."""
