@@ -17,7 +17,7 @@ from rich.text import Text
 from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.cli.terminal import print_json, printed
 from grpo_watch.config.document import nearest
-from grpo_watch.config.settings import load_settings
+from grpo_watch.config.settings import reader_language
 from grpo_watch.engine.records import Severity
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.audit import Audit, audit, document
@@ -45,7 +45,7 @@ def audit_command(given: Namespace) -> int:
         print_json(document(audits))
     else:
         place = f"-- {shlex.join(given.launch)}" if given.launch else shlex.quote(str(given.path))
-        language = load_settings().settings.language
+        language = reader_language()
         _print([line for each in audits for line in _audited(each, place, language)], color=given.color)
     harmful = any(match.advisory.severity is not Severity.INFO for each in audits for match in each.applying)
     return FOUND if harmful else FINE if any(each.judged for each in audits) else NOT_JUDGED
@@ -116,7 +116,7 @@ def advisories_command(given: Namespace) -> int:
     if given.format == "json":
         print_json({"schema": LIST_SCHEMA, "advisories": [msgspec.to_builtins(each) for each in chosen]})
     else:
-        language = load_settings().settings.language
+        language = reader_language()
         said = [advisory_in(language, each) for each in chosen]
         brief = (Text(f"{each.id}  {each.package} {each.affected:14}  {each.title}") for each in said)
         _print(list(whole(said[0], language) if name is not None else brief), color=given.color)

@@ -339,6 +339,7 @@ _DECLARED = (
         "config",
         value("what", "schema", "The JSON schema of grpo-watch.yaml, for editors.", nargs="?", choices=("schema",)),
         CONFIG,
+        RULES,
         FORMAT,
     ),
     _command("mcp", "mcp_server", "Serve the tools for agents over stdio (MCP).", "mcp"),

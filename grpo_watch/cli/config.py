@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from grpo_watch.cli.settings_in_force import rules_in_force
+from grpo_watch.cli.settings_in_force import rules_to_send
 from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.settings import DEFAULT, EffectiveSetting, effective, json_schema, load_settings
 
@@ -22,8 +22,8 @@ def config_command(given: Namespace) -> int:
     if given.what == "schema":
         print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema()})
         return 0
-    loaded = load_settings(config=given.config)
-    rules_in_force(loaded.settings)
+    loaded = load_settings({"rules": given.rules}, config=given.config)
+    rules_to_send(loaded.settings, loaded.file)
     settings = effective(loaded, os.environ)
     if given.format == "json":
         values = {item.name: {"value": item.value, "origin": item.origin} for item in settings}

@@ -110,14 +110,10 @@ def _fail(message: str, code: int) -> int:
 
 def _in_words(message: str) -> str:
     """The message in the reader's language: that of the settings in this folder, else of the environment."""
-    from grpo_watch.config.settings import language_of, load_settings  # noqa: PLC0415  only here
+    from grpo_watch.config.settings import reader_language  # noqa: PLC0415  only here
     from grpo_watch.report.words import sentence_words  # noqa: PLC0415  only here
 
-    try:
-        language = load_settings().settings.language
-    except GrpoWatchError:
-        language = language_of(os.environ)
-    return sentence_words(language, message, "errors")
+    return sentence_words(reader_language(), message, "errors")
 
 
 if __name__ == "__main__":

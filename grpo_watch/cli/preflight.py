@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grpo_watch import lazy_re as re
 from grpo_watch.cli.terminal import print_json, printed
-from grpo_watch.config.settings import load_settings
+from grpo_watch.config.settings import reader_language
 from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.launches import Launch, launch_facts
@@ -36,8 +36,7 @@ def preflight_command(given: Namespace) -> int:
     if given.format == "json":
         print_json(document(assessment))
     else:
-        language = load_settings().settings.language
-        sys.stdout.write(as_text(launch, assessment, color=given.color, language=language))
+        sys.stdout.write(as_text(launch, assessment, color=given.color, language=reader_language()))
     return exit_code(assessment)
 
 

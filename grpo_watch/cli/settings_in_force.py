@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import msgspec
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import nearest
 from grpo_watch.config.schema import Settings
-from grpo_watch.errors import ConfigError
-from grpo_watch.rules.packs import load_rules
+from grpo_watch.errors import ConfigError, FilePlace
+from grpo_watch.rules.packs import load_rules, rules_for
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 
 NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots")
@@ -35,7 +37,7 @@ class SettingsInForce:
         self.settings = load()
         self.prepare: Callable[[Settings], None] = lambda _: None
         """Makes what other settings ask for, to be taken after the reload; may raise ``ConfigError``."""
-        self._rules = rules_in_force(self.settings)
+        self._rules = rules_to_send(self.settings)
 
     def rules(self) -> Callable[[], RuleSet]:
         """For a daemon that begins: gives the rules in force when it is first asked, later what ``reload`` gives."""
@@ -49,7 +51,7 @@ class SettingsInForce:
             ConfigError, RuleError: a file can't be used, or a receiver can't be made; the old settings stay.
         """
         fresh = self._load()
-        rules = rules_in_force(fresh)
+        rules = rules_to_send(fresh)
         self.prepare(fresh)
         waiting = [name for name in NEED_A_RESTART if getattr(fresh, name) != getattr(self.settings, name)]
         if [entry.path for entry in fresh.runs] != [entry.path for entry in self.settings.runs]:
@@ -65,17 +67,32 @@ class SettingsInForce:
 
 
 def rules_in_force(settings: Settings) -> RuleSet:
-    """The shipped rules with the user's over them.
+    """The shipped rules with the user's over them; raises ``RuleError`` where a file is wrong."""
+    detectors = catalogue()
+    return rule_set(load_rules(settings.rules, language=settings.language, detectors=detectors), detectors)
+
+
+def rules_to_send(settings: Settings, file: Path | None = None) -> RuleSet:
+    """The same, for who sends what they find: a receiver of a rule that there is not would never get anything.
+
+    A mute of one is logged: it keeps nothing back.
 
     Raises:
-        RuleError: a file is wrong.
-        ConfigError: a receiver or a mute names a rule that there is not: it would say nothing of the one that is meant.
+        RuleError: a file of rules is wrong.
+        ConfigError: a receiver names no rule.
     """
-    detectors = catalogue()
-    rules = load_rules(settings.rules, language=settings.language, detectors=detectors)
-    named = [("only_rules", pattern) for sink in settings.sinks for pattern in sink.only_rules]
-    for key, pattern in (*named, *(("mute", mute.rule) for mute in settings.mute)):
-        if not any(fnmatchcase(rule.name, pattern) for rule in rules):
-            fix = nearest(pattern, [rule.name for rule in rules]) or "`grpo-watch rules list` lists all"
-            raise ConfigError(f"{key}: no rule is called {pattern!r}", fix=fix)
-    return rule_set(rules, detectors)
+    found, names = rules_in_force(settings), [rule.name for rule in rules_for(settings)]
+
+    def unknown(pattern: str) -> str | None:
+        near = nearest(pattern, names) or "`grpo-watch rules list` lists all"
+        return None if any(fnmatchcase(name, pattern) for name in names) else near
+
+    for number, sink in enumerate(settings.sinks):
+        for pattern in sink.only_rules:
+            if fix := unknown(pattern):
+                place = None if file is None else FilePlace(str(file))
+                raise ConfigError(f"sinks.{number}.only_rules: no rule is called {pattern!r}", place, fix)
+    for mute in settings.mute:
+        if mute.end > time.time() and (fix := unknown(mute.rule)):
+            log.warning("a mute names no rule", extra={"fields": {"mute": mute.rule, "fix": fix}})
+    return found

@@ -133,10 +133,13 @@ def load_settings(
     return LoadedSettings(settings, MappingProxyType(origins), file)
 
 
-def language_of(environ: Mapping[str, str]) -> Literal["en", "zh"]:
-    """The reader's language as the environment has it, where the settings can't be read."""
-    named = environ.get("GRPO_WATCH_LANGUAGE") or environ.get(_locale(environ), "")
-    return "zh" if named.startswith("zh") else "en"
+def reader_language() -> Literal["en", "zh"]:
+    """That of the settings in this folder; of the environment, where they can't be used."""
+    try:
+        return load_settings().settings.language
+    except ConfigError:
+        named = os.environ.get("GRPO_WATCH_LANGUAGE") or os.environ.get(_locale(os.environ), "")
+        return "zh" if named.startswith("zh") else "en"
 
 
 def _locale(environ: Mapping[str, str]) -> str:

@@ -225,6 +225,9 @@ def rules_in(document: Document) -> list[Any]:
     return found
 
 
+LABELS = "labels of alerts are those of their run: write `labels:` under `runs:` in grpo-watch.yaml"
+
+
 def read_entry(value: Any, document: Document, path: Path_, names: dict[object, int | None]) -> WrittenRule:
     """One entry; ``names`` are those read before it in this file, with their lines.
 
@@ -236,7 +239,7 @@ def read_entry(value: Any, document: Document, path: Path_, names: dict[object, 
     try:
         written = WrittenRule(msgspec.convert(value, RuleEntry), document, path)
     except msgspec.ValidationError as invalid:
-        raise first_problem(invalid, document, RuleError, (RuleEntry, RunMatch), path) from None
+        raise first_problem(invalid, document, RuleError, (RuleEntry, RunMatch), path, {"*.labels": LABELS}) from None
     entry, place = written.entry, written.place("name")
     key = (entry.name, msgspec.json.encode(entry.match, order="sorted"))
     if key in names:

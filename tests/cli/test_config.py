@@ -59,12 +59,8 @@ def test_the_schema_takes_what_the_settings_take(capsys: pytest.CaptureFixture[s
     ("setting", "problem"),
     [
         (
-            "mute: [{rule: kl-stuck-at-zer}]",
-            "mute: no rule is called 'kl-stuck-at-zer' (did you mean kl-stuck-at-zero?)",
-        ),
-        (
             "sinks: [{type: webhook, url: 'http://h/', only_rules: ['kl-*', duplicate-completion]}]",
-            "only_rules: no rule is called 'duplicate-completion' (did you mean duplicate-completions?)",
+            "grpo-watch.yaml: sinks.0.only_rules: no rule is called 'duplicate-completion' (did you mean duplicate-",
         ),
         ("rules: [{name: mine, when: kl > 1}]", "grpo-watch.yaml:1:9: rules.0: must be the path of a file"),
     ],
@@ -77,7 +73,18 @@ def test_a_mistake_that_would_keep_alerts_back_is_named(
     assert capsys.readouterr().err.startswith(f"grpo-watch: {problem}")
 
 
-def test_patterns_and_disabled_rules_may_be_named(file: Path) -> None:
-    Path("mine.yaml").write_text("rules: [{name: kl-stuck-at-zero, enabled: false}]")
-    file.write_text("rules: [mine.yaml]\nmute: [{rule: 'kl-*'}, {rule: kl-stuck-at-zero}, {run: exp7}]")
+def test_patterns_disabled_rules_and_those_of_the_command_line_may_be_named(file: Path) -> None:
+    Path("mine.yaml").write_text(
+        "rules: [{name: kl-stuck-at-zero, enabled: false}, {name: high, when: reward_mean > 1}]"
+    )
+    file.write_text("sinks: [{type: webhook, url: 'http://h/', only_rules: ['kl-*', kl-stuck-at-zero, high]}]")
+    assert run_cli(["config"]) == 2
+    assert run_cli(["config", "--rules", "mine.yaml"]) == 0
+
+
+def test_a_mute_of_no_rule_is_logged_until_it_expires(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It keeps nothing back, so that it stops no daemon."""
+    file.write_text("mute: [{rule: old, until: 2026-01-01}, {rule: kl-stuck-at-zer, until: 9999-01-01}, {run: exp7}]")
     assert run_cli(["config"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith('msg="a mute names no rule" mute=kl-stuck-at-zer fix="did you mean kl-stuck-at-zero?"')

@@ -447,3 +447,14 @@ def test_the_hook_and_the_action_of_the_documentation(tmp_path: Path) -> None:
     command = action["jobs"]["preflight"]["steps"][-1]["run"]
     done = subprocess.run(["sh", "-c", command], env=environ, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_settings_that_cannot_be_used_keep_no_answer_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They only say in which language it is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
+    Path("grpo-watch.yaml").write_text("nonsense: 1\n")
+    assert run_cli(["preflight", "--", "trl", "grpo", "--num_generations", "1"]) == 1
+    assert "会失败" in capsys.readouterr().out

@@ -128,7 +128,7 @@ def test_overlays_disable_add_and_follow_each_other(packs: Path) -> None:
         ("- name: spike\n    params: {factor: .nan}", "3:22: factor must be a number, not nan"),
         ("- name: spike\n    params: {strict: 1}", "3:22: strict must be true or false, not 1"),
         ("- name: spike\n    params: {metric: 1}", "3:22: metric must be text, not 1"),
-        ("- name: spike\n    labels: {a: c}", "3:5: unknown key 'labels'"),
+        ("- name: spike\n    labels: {a: c}", "3:5: unknown key 'labels' (labels of alerts are those of their run"),
         ("- name: x\n    when: stp > 1", "3:11: unknown name 'stp' (did you mean step?)"),
         ("- name: x\n    when: 'step > 1 and stp > 1'", "3:25: unknown name 'stp' (did you mean step?)"),
         ("- name: x\n    when: >\n      stp > 1", "4:7: unknown name 'stp' (did you mean step?)"),
