@@ -21,13 +21,14 @@ import msgspec
 from grpo_watch import __version__
 from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Checked, Execution, check_all
-from grpo_watch.archive.remote_folder import RemoteFolder, is_remote, refuse_page, remote_folders
+from grpo_watch.archive.remote_folder import SERVER, RemoteFolder, is_remote, refuse_page, remote_folders
 from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.terminal import print_json, printed, progress_bar
 from grpo_watch.cli.tracker_servers import discovering, local_paths, newest_below
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
+from grpo_watch.credentials import masked
 from grpo_watch.engine.records import EndState, Scalar, Severity, Tick
 from grpo_watch.engine.rule import ENGLISH, Rule
 from grpo_watch.errors import UsageError
@@ -220,7 +221,7 @@ def write(text: str, output: Path | None) -> None:
 
 def command_line(paths: Sequence[str], given: Namespace, moment: str, state: EndState) -> str:
     """The command that gives this answer again on the same files, whenever it is called."""
-    words = ["grpo-watch", "check", *paths]
+    words = ["grpo-watch", "check", *(masked(path) if SERVER in path else path for path in paths)]
     words += [word for file in given.rules for word in ("--rules", str(file))]
     words += ["--config", str(given.config)] if given.config is not None else []
     words += [word for setting in given.settings for word in ("--set", setting)]

@@ -56,7 +56,7 @@ def _taken(path: str, folder: Path) -> Path:
         return made
     server = MlflowServer(path, folder)
     if not server.copy():
-        raise UsageError(f"{path}: no such file or folder")
+        raise UsageError(f"{server.address}: no such file or folder")
     return server.path
 
 

@@ -69,7 +69,7 @@ class MlflowCopies:
         if problem and not before:
             log.error("an MLflow server can't be read", extra={"fields": {"error": problem}})
         elif before and not problem:
-            log.warning("the MLflow server answers again", extra={"fields": {"place": self.of[server]}})
+            log.warning("the MLflow server answers again", extra={"fields": {"place": server.address}})
         return problem
 
 

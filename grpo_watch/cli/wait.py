@@ -25,6 +25,7 @@ from grpo_watch.cli.settings_in_force import rules_in_force
 from grpo_watch.cli.tracker_servers import missing
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
+from grpo_watch.credentials import masked
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.schedule import SteadyClock
 from grpo_watch.daemon.service import Service
@@ -111,7 +112,7 @@ def wait_command(given: Namespace) -> int:
     awaited, limit = Awaited.parse(given.until), seconds(given.timeout)
     refuse_page(given.path)
     if "://" in given.path:
-        raise UsageError(f"{given.path}: unsupported; use a folder, glob or file")
+        raise UsageError(f"{masked(given.path)}: unsupported; use a folder, glob or file; `run` watches servers")
     sys.stderr.writelines(f"grpo-watch: {visible(line)}\n" for line in missing([given.path]))
     chosen = load_settings({"rules": given.rules}, config=given.config).settings
     if threading.current_thread() is threading.main_thread():

@@ -16,6 +16,7 @@ import pytest
 
 from grpo_watch.cli import tracker_servers
 from grpo_watch.cli.check import check_runs, find_runs
+from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.tracker_servers import MlflowCopies, Poller, watched_paths
 from grpo_watch.config.schema import Settings
@@ -57,9 +58,13 @@ class Client:
     status = "FINISHED"
     grows = 0
     """Rows that come with each question."""
+    gone: Exception | None = None
+    """What is raised for the numbers of the run ``e…``, which then has logged as well."""
 
     def __init__(self, uri: str | None) -> None:
         self.asked.append(uri)
+        if uri == "https://user:hunter2@bad":
+            raise ValueError(f"{uri} has no port")
 
     def search_experiments(self, page_token: str | None = None) -> Page:
         number, name = {None: ("0", "Default"), "next": ("7", "/Users/me/grpo")}[page_token]
@@ -69,24 +74,29 @@ class Client:
 
     def search_runs(self, experiments: list[str], *, max_results: int) -> list[Any]:
         assert max_results == 50
-        return [self._run(RUN), self._run("e" * 32)] if experiments == ["7"] else []
+        return [self._run("e" * 32), self._run(RUN)] if experiments == ["7"] else []
 
     def _run(self, run: str) -> Any:
         info = SimpleNamespace(run_id=run, run_name="lr 1e-6/β", status=self.status, start_time=1_795_695_075_000)
-        newest = [point for key in ROWS[0][1] for point in self._history(key)[-1:]] if run == RUN else []
+        newest = [point for key in ROWS[0][1] for point in self._history(key)[-1:]]
+        newest = newest if run == RUN or self.gone else []
         params = {"beta": "0.04", "actor/lr": "1e-06"}
         metrics = {point.key: point.value for point in newest}
         data = SimpleNamespace(metrics=metrics, params=params, to_proto=lambda: SimpleNamespace(metrics=newest))
         return SimpleNamespace(info=info, data=data)
 
     def _history(self, key: str) -> list[Any]:
+        begin = 1_795_695_075_000 + [*ROWS[0][1]].index(key)
         return [
-            SimpleNamespace(key=key, timestamp=1_795_695_075_000 + 1_000 * step, value=values[key], step=step)
+            SimpleNamespace(key=key, timestamp=begin + 1_000 * step, value=values[key], step=step)
             for step, values in self.rows
+            if key in values
         ]
 
     def get_metric_history(self, run: str, key: str) -> list[Any]:
-        assert run == RUN
+        if run != RUN:
+            assert self.gone
+            raise self.gone
         history = self._history(key)
         self.rows.extend(ROWS[len(self.rows) :][: self.grows])
         return history
@@ -138,7 +148,7 @@ def test_what_is_not_finite_is_stored_as_mlflow_stores_it(client: type[Client], 
     client.rows[:] = [(1, {**ROWS[0][1], "train/kl": math.nan, "train/reward": -math.inf})]
     server = MlflowServer(ADDRESS, tmp_path)
     server.copy()
-    assert [row for row in stored(server.path) if row[0] in {"train/kl", "train/reward"}] == [
+    assert sorted(row for row in stored(server.path) if row[0] in {"train/kl", "train/reward"}) == [
         ("train/kl", 1, 0.0, 1),
         ("train/reward", 1, -math.inf, 0),
     ]
@@ -163,6 +173,81 @@ def test_a_copy_adds_whole_steps_of_a_run_that_goes_on(
     monkeypatch.setattr(client, "status", "FINISHED")
     MlflowServer(ADDRESS, tmp_path).copy()  # another daemon goes on with the copy
     assert [step for _, step, *_ in stored(server.path)] == [step for step in range(1, 18) for _ in range(4)]
+
+
+def test_the_newest_number_is_copied_where_another_metric_was_the_newest(
+    client: type[Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of a step come one by one."""
+    monkeypatch.setattr(client, "status", "RUNNING")
+    whole = dict(ROWS[9][1])
+    client.rows[9:] = [(10, {key: value for key, value in whole.items() if key != "train/learning_rate"})]
+    server = MlflowServer(ADDRESS, tmp_path)
+    server.copy()
+    client.rows[9:] = [(10, whole)]
+    server.copy()
+    assert [step for key, step, *_ in stored(server.path) if key == "train/learning_rate"] == [*range(1, 11)]
+
+
+class NoSuchRunError(Exception):
+    error_code = "RESOURCE_DOES_NOT_EXIST"
+
+
+@pytest.mark.parametrize("error", [NoSuchRunError("no run"), OverflowError("Python int too large")])
+def test_one_run_that_cannot_be_copied_is_named_once_and_keeps_back_no_other(
+    client: type[Client],
+    tmp_path: Path,
+    error: Exception,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "gone", error)
+    server = MlflowServer(ADDRESS, tmp_path)
+    with caplog.at_level(logging.WARNING, "grpo_watch.mlflow"):
+        assert [server.copy(), server.copy()] == [True, True]
+    assert len(stored(server.path)) == 160
+    (record,) = caplog.records
+    assert record.fields["run"] == "e" * 32  # type: ignore[attr-defined]
+    assert str(error) in record.fields["error"]  # type: ignore[attr-defined]
+
+
+def test_a_server_that_is_lost_between_two_runs_is_not_asked_for_the_next(
+    client: type[Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = OSError("refused")
+    lost.error_code = "INTERNAL_ERROR"  # type: ignore[attr-defined]
+    monkeypatch.setattr(client, "gone", lost)
+    with pytest.raises(SourceError, match="OSError: refused"):
+        MlflowServer(ADDRESS, tmp_path).copy()
+
+
+def test_only_the_owner_reads_a_copy(client: type[Client], tmp_path: Path) -> None:
+    del client
+    server = MlflowServer(ADDRESS, tmp_path)
+    server.copy()
+    assert server.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_message_holds_the_password_of_an_address(
+    client: type[Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = "://user:hunter2@h/"
+    html = tmp_path / "report.html"
+    assert run_cli(["check", f"mlflow+https{place}Users/me/grpo", "--format", "html", "--output", str(html)]) == 1
+    assert "grpo-watch check &#x27;mlflow+https://***@h/Users/me/grpo" in html.read_text()
+    assert "hunter2" not in html.read_text()
+    assert run_cli(["check", f"mlflow+https{place}nothing"]) == 2
+    assert run_cli(["check", "mlflow+https://user:hunter2@bad/grpo"]) == 2
+    assert run_cli(["wait", f"mlflow{place}grpo"]) == 2
+    monkeypatch.setattr(client, "gone", OSError("no answer from https://user:hunter2@h"))
+    monkeypatch.setattr(client.gone, "error_code", "INTERNAL_ERROR", raising=False)
+    assert run_cli(["check", f"mlflow+https{place}"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "grpo-watch: mlflow+https://***@h/nothing: no such file or folder",
+        "grpo-watch: mlflow+https://***@bad/grpo: https://***@bad has no port",
+        "grpo-watch: mlflow://***@h/grpo: unsupported; use a folder, glob or file; `run` watches servers",
+        "grpo-watch: mlflow+https://***@h/: OSError: no answer from https://***@h",
+    ]
 
 
 def test_an_experiment_that_is_not_there(client: type[Client]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import os
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch import lazy_re as re
+from grpo_watch.credentials import masked
 from grpo_watch.errors import SourceError, UsageError
 from grpo_watch.extras import install
 from grpo_watch.sources.trackers.mlflow import ENDS, MOST_RUNS
@@ -23,6 +25,8 @@ ADDRESS = re.compile(r"mlflow(?:\+(https?))?://([^/]*)(.*)")
 """``mlflow://HOST:PORT/EXPERIMENT/RUN``: without a host what ``MLFLOW_TRACKING_URI`` says, without a run all of it."""
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 """Where the user sets no others; MLflow's own 7 repetitions of 120 s each are minutes of silence."""
+UNREACHABLE = "INTERNAL_ERROR"
+"""The code of MLflow's error where no answer came; of a run that is gone the server says so by another."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS experiments (experiment_id TEXT PRIMARY KEY, name TEXT);
 CREATE TABLE IF NOT EXISTS runs (run_uuid TEXT PRIMARY KEY, experiment_id TEXT, name TEXT, start_time INTEGER,
@@ -34,6 +38,8 @@ CREATE TABLE IF NOT EXISTS metrics (run_uuid TEXT, key TEXT, timestamp INTEGER, 
 """
 """Of MLflow's tables what ``MlflowSource`` reads. A number that comes again is not stored again."""
 
+log = logging.getLogger("grpo_watch.mlflow")
+
 
 def is_server(path: str) -> bool:
     """Whether a path that a user names is a place on an MLflow server."""
@@ -43,27 +49,32 @@ def is_server(path: str) -> bool:
 class MlflowServer:
     """An experiment's newest runs with metrics, or those of all experiments, or one run, asked with MLflow's client.
 
-    ``path`` is their copy in the folder. It is the same for the same address: a later copy adds to it.
+    ``path`` is their copy in the folder. It is the same for the same address: a later copy adds to it. ``address`` can
+    be shown: it has no password.
 
     Raises:
-        UsageError: MLflow is not installed.
+        UsageError: MLflow is not installed, or refuses the address.
     """
 
     def __init__(self, address: str, folder: Path) -> None:
+        self.address = masked(address)
         try:
             mlflow = import_module("mlflow")
         except ImportError:
-            raise UsageError(f"{address}: needs MLflow's client: {install('mlflow')}") from None
+            raise UsageError(f"{self.address}: needs MLflow's client: {install('mlflow')}") from None
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
         (scheme, host, place), *_ = ADDRESS.findall(address)
-        self._address, self._place = address, place.strip("/")
-        self._client = mlflow.MlflowClient(f"{scheme or 'http'}://{host}" if host else None)
-        self._copied: dict[str, tuple[str, int]] = {}
+        self._place = place.strip("/")
+        try:
+            self._client = mlflow.MlflowClient(f"{scheme or 'http'}://{host}" if host else None)
+        except Exception as error:  # noqa: BLE001  its client has errors of many kinds
+            raise UsageError(masked(f"{self.address}: {error}")) from None
+        self._copied: dict[str, tuple[object, ...]] = {}
         self.path = folder / f"mlflow-{hashlib.blake2s(address.encode(), digest_size=6).hexdigest()}.db"
 
     def copy(self) -> bool:
-        """Copy what came since the last time; whether a run is there.
+        """Copy what came since the last time; whether a run is there. One that can't be copied is logged, once.
 
         Raises:
             SourceError: the server can't be asked, or the copy can't be written.
@@ -72,14 +83,27 @@ class MlflowServer:
 
         there = False
         try:
+            self.path.touch(0o600)  # as all of the state
             with closing(sqlite3.connect(self.path)) as database:
                 database.executescript(TABLES)
                 for experiment, run in self._runs():
-                    self._copy(database, experiment, run)
                     there = True
-        except Exception as error:  # noqa: BLE001  its client has errors of many kinds
-            raise SourceError(f"{self._address}: {type(error).__name__}: {error}") from None
+                    try:
+                        self._copy(database, experiment, run)
+                    except Exception as error:
+                        if isinstance(error, sqlite3.Error) or getattr(error, "error_code", "") == UNREACHABLE:
+                            raise
+                        self._refuse(run.info.run_id, error)
+        except Exception as error:  # noqa: BLE001  the same
+            raise SourceError(masked(f"{self.address}: {type(error).__name__}: {error}")) from None
         return there
+
+    def _refuse(self, run: str, error: Exception) -> None:
+        """Log why a run can't be copied, unless it could not be the last time either."""
+        if self._copied.get(run) != ():
+            fields = {"place": self.address, "run": run, "error": masked(f"{type(error).__name__}: {error}")}
+            log.error("a run of an MLflow server can't be copied", extra={"fields": fields})
+        self._copied[run] = ()
 
     def _runs(self) -> Iterator[tuple[Any, Any]]:
         """The runs that are meant, with their experiments."""
@@ -105,9 +129,11 @@ class MlflowServer:
         Its metrics are asked one after the other while it goes on. The first is the one that was logged last; of the
         others only what is no newer is taken, so that no step is cut where it was asked.
         """
-        info, key = run.info, max(run.data.to_proto().metrics, key=lambda metric: metric.timestamp).key
+        info, logged = run.info, run.data.to_proto().metrics
+        key = max(logged, key=lambda metric: metric.timestamp).key
         first = self._client.get_metric_history(info.run_id, key)
-        copied = (info.status, len(first))
+        latest = {metric.key: (metric.timestamp, metric.step, str(metric.value)) for metric in logged}
+        copied = (info.status, latest, run.data.params, len(first))
         if self._copied.get(info.run_id) == copied:
             return
         newest = math.inf if info.status in ENDS else max(point.timestamp for point in first)
