@@ -56,8 +56,14 @@ GREW_FAR, SHRANK_FAR = 3.0, 0.3
 to 0.43 with a rising reward."""
 
 
-LEVELS = frozenset({"level", "curriculum", "curriculum_level", "curriculum_stage", "curriculum/level", "difficulty"})
-"""Keys of how hard a curriculum's tasks are, as a whole number: a reward is compared with that of the same level."""
+LEVELS = ("curriculum/level", "curriculum_level", "curriculum_stage", "curriculum")
+"""Keys of how hard a curriculum's tasks are, as a whole number: a reward is compared with that of the same level. A
+bare ``level`` is often that of a logger (30 is a warning)."""
+STAY = 10
+"""Rewards that a level must have had before a step up counts (a counter of rows is no level), and after which rewards
+that stay at the floor are a collapse: as many steps as ``reward-collapse`` waits."""
+FLOOR = 0.1
+"""Share of the best reward of the level before up to which the policy has lost all, rather than met harder tasks."""
 
 
 class TrendSign(str, Enum):
@@ -91,7 +97,9 @@ class Trend:
         self.entropy_by_step = StepHistory(ROWS_AHEAD)
         self._rows = 0
         self._known_from = 0
-        self._hardest = -inf
+        self._level = self._hardest = -inf
+        self._stayed = 0
+        self._easier: tuple[RewardTrend, LongMean] | None = None
 
     def take(self, row: MetricRow, silent: float | None, *, diluted: bool = False) -> None:
         """Account for one train row, supplements included (they carry other keys).
@@ -107,28 +115,45 @@ class Trend:
         entropy = values.get("entropy")
         if entropy is not None and not diluted and isfinite(entropy):
             self.entropy_by_step.push(row.step, entropy)
-        for key in row.raw.keys() & LEVELS:
-            self._harder(row.raw[key])
-        reward = values.get("reward_mean")
-        if reward is not None and isfinite(reward):
-            self.reward.push(reward)
-            self.long_reward.push(reward)
-        spread = spread_of_completions(row)
-        if spread is not None:
-            self.reward.spread.push(spread)
+        for key in LEVELS:
+            if key in row.raw:
+                self._at_level(row.raw[key])
+                break
+        self._take_reward(values.get("reward_mean"), spread_of_completions(row))
         if silent is not None:
             self.silent.push(silent)
         if self._rows < WIDTH:
             self._rows += 1
             self._known_from = row.step
 
-    def _harder(self, level: float | None) -> None:
-        """Forget the rewards of easier tasks once the curriculum is harder than it ever was."""
-        if level is None or level <= self._hardest or not level.is_integer():
+    def _take_reward(self, reward: float | None, spread: float | None) -> None:
+        for track, long in filter(None, ((self.reward, self.long_reward), self._easier)):
+            if reward is not None and isfinite(reward):
+                track.push(reward)
+                long.push(reward)
+            if spread is not None:
+                track.spread.push(spread)
+        self._stayed += reward is not None
+        if self._easier and self._stayed >= STAY:
+            self._compare(*self._easier)
+
+    def _at_level(self, level: float | None) -> None:
+        """Set the rewards of easier tasks aside once the curriculum is harder than it ever was.
+
+        Those of a reward that has fallen already stay: it did so on the tasks that it knew.
+        """
+        if level is None or level == self._level or not level.is_integer():
             return
-        if self._hardest > -inf:
+        if -inf < self._hardest < level and self._stayed >= STAY and not self.reward.fell(MOST):
+            self._easier = (self.reward, self.long_reward)
             self.reward, self.long_reward = RewardTrend(), LongMean()
-        self._hardest = level
+        self._level, self._hardest, self._stayed = level, max(self._hardest, level), 0
+
+    def _compare(self, reward: RewardTrend, long: LongMean) -> None:
+        """Forget the rewards of easier tasks, unless nothing is left of them."""
+        if self.reward.highest <= min(FLOOR * reward.highest, reward.highest / FLOOR):
+            self.reward, self.long_reward = reward, long
+        self._easier = None
 
     def take_batch(self, batch: CompletionSummary) -> None:
         """Account for the share of completions that repeat another one of their group."""
@@ -143,6 +168,8 @@ class Trend:
         for track in (self.reward, self.silent, *(track for _, track in self._plain)):
             track.rewind()
         self.entropy_by_step, self.long_reward = StepHistory(ROWS_AHEAD), LongMean()
+        self._level = self._hardest = -inf  # the checkpoint may lie before the last step up
+        self._easier = None
         return self
 
     def cut_off(self) -> bool:

@@ -107,3 +107,29 @@ def grown(times: float, rewards: tuple[float, float]) -> Watched:
 def test_a_norm_that_grows_slowly(times: float, rewards: tuple[float, float], severities: set[str]) -> None:
     """Each row lies within a percent of the one before: no spike shows it."""
     assert {severity for _, _, severity in grown(times, rewards).changes} == severities
+
+
+def test_a_norm_that_shrank_again_ends_the_alert() -> None:
+    """26 of the fifty rows before row 177 are 2.4, and 25 of those before row 226 are 0.2.
+
+    Three breaches fire, and an alert ends 20 steps behind its last one.
+    """
+    run = fed([0.2] * 50 + [0.5] * 50 + [1.2] * 50 + [2.4] * 50 + [0.2] * 200)
+    changes = [(state, step) for state, step, severity in run.changes if severity == "warning"]
+    assert changes == [("firing", 179), ("resolved", 245)]
+
+
+def test_a_resume_with_small_norms_ends_the_alert() -> None:
+    run = fed([0.2] * 50 + [0.5] * 50 + [1.2] * 50 + [2.4] * 50)
+    run.state.begin_attempt(2, 200)
+    run.feed_all(row(n, grad_norm=0.2) for n in range(200, 260))
+    assert [state for state, _, severity in run.changes if severity == "warning"] == ["firing", "resolved"]
+
+
+@pytest.mark.parametrize("solved", [False, True])
+def test_norms_of_the_first_rows_are_spikes_unless_the_prompts_are_solved(solved: bool) -> None:  # noqa: FBT001
+    """Norms of 8, then of 0.3, and three of 10 within twenty rows."""
+    norms = [8.0] * 60 + [0.3] * 60 + [10.0, *[0.3] * 6] * 3
+    share = 0.9 if solved else 0.1
+    run = Watched(RULE).feed_all(row(n, grad_norm=norm, reward_zero_std_ratio=share) for n, norm in enumerate(norms, 1))
+    assert ("warning" in {severity for _, _, severity in run.changes}) is not solved

@@ -29,16 +29,58 @@ def test_alone_it_is_a_warning() -> None:
     assert run.headline == ""
 
 
+def on_levels(rewards: list[float], levels: list[float], key: str = "curriculum_stage") -> Watched:
+    """Rows with a reward and the level of the tasks."""
+    pairs = enumerate(zip(rewards, levels, strict=True), 1)
+    return Watched(RULE).feed_all(row(n, reward_mean=reward)._replace(raw={key: level}) for n, (reward, level) in pairs)
+
+
 @pytest.mark.parametrize(
     ("key", "levels", "fires"),
-    [("curriculum/level", (1.0, 2.0), False), ("level", (2.0, 1.0), True), ("difficulty", (0.4, 0.5), True)],
-    ids=["harder tasks", "easier tasks", "no level"],
+    [
+        ("curriculum/level", (1.0, 2.0), False),
+        ("curriculum/level", (2.0, 1.0), True),
+        ("curriculum", (0.4, 0.5), True),
+        ("level", (30.0, 40.0), True),
+    ],
+    ids=["harder tasks", "easier tasks", "no level", "level of a logger"],
 )
 def test_a_fall_with_harder_tasks_is_no_collapse(key: str, levels: tuple[float, float], fires: bool) -> None:  # noqa: FBT001
-    run = Watched(RULE).feed_all(
-        row(n, reward_mean=0.9 if n <= 30 else 0.1)._replace(raw={key: levels[n > 30]}) for n in range(1, 61)
-    )
+    run = on_levels([0.9] * 30 + [0.1] * 30, [levels[0]] * 30 + [levels[1]] * 30, key)
     assert bool(run.changes) is fires
+
+
+def test_a_reward_that_stays_at_the_floor_of_harder_tasks_has_collapsed() -> None:
+    """Ten rows at less than a tenth of 0.9 bring the best back, in row 40, whose window of three begins at 38."""
+    assert on_levels([0.9] * 30 + [0.08] * 30, [1.0] * 30 + [2.0] * 30).changes == [("firing", 48, "warning")]
+    assert on_levels([-0.1] * 30 + [-1.1] * 30, [1.0] * 30 + [2.0] * 30).changes == [("firing", 48, "warning")]
+
+
+def test_a_collapse_on_harder_tasks_is_one() -> None:
+    """Two thirds of 0.5 are lost by five rows at 0.1, in row 65."""
+    changes = on_levels([0.9] * 30 + [0.5] * 30 + [0.1] * 30, [1.0] * 30 + [2.0] * 60).changes
+    assert changes == [("firing", 73, "warning")]
+
+
+def test_a_counter_of_rows_is_no_level() -> None:
+    assert on_levels([0.9] * 30 + [0.1] * 30, [float(n) for n in range(60)]).changes == [("firing", 42, "warning")]
+
+
+def test_harder_tasks_end_no_collapse_that_came_before_them() -> None:
+    """Two thirds of 0.9 are lost by five rows at 0.2, in row 35; the window of three begins at 33."""
+    assert on_levels([0.9] * 30 + [0.2] * 60, [1.0] * 36 + [2.0] * 54).changes == [("firing", 43, "warning")]
+    assert on_levels([0.9] * 30 + [0.2] * 60, [1.0] * 60 + [2.0] * 30).changes == [("firing", 43, "warning")]
+
+
+def test_a_resume_from_before_harder_tasks_meets_them_again() -> None:
+    run = on_levels([0.9] * 30 + [0.2] * 15, [1.0] * 30 + [2.0] * 15)
+    run.state.begin_attempt(2, 20)
+    again = [(0.9, 1.0)] * 15 + [(0.2, 2.0)] * 30
+    run.feed_all(
+        row(n, reward_mean=reward)._replace(raw={"curriculum_stage": level})
+        for n, (reward, level) in enumerate(again, 20)
+    )
+    assert run.changes == []
 
 
 def test_a_reward_that_only_ever_fell_asks_for_the_sign() -> None:

@@ -22,11 +22,15 @@ ABSURD = 1e6
 WITHIN, REWARD_WITHIN = 20, 10
 """Rows with a gradient within which spikes count together, and within which a fallen reward is attributed to one."""
 KNOWN = 2.0
-"""Multiple of the run's highest median up to which a norm is nothing new: once most groups are solved, the median is
-that of the KL's gradient, and a group that still differs brings the norm of the first rows back."""
+"""Multiple of the run's highest median up to which a norm is nothing new while most groups are solved: the median is
+then that of the KL's gradient, and a group that still differs brings the norm of the first rows back."""
+MOST_SILENT = 0.5
+"""Share of groups without a signal that is most of them."""
 DRIFT, DRIFTED = "drift", 10.0
 """Key of the alert about a norm that grows slowly, and how many times the first rows' it is then; labelled healthy runs
 of 60 to 400 rows stay below 2.2."""
+NO_DRIFT = (Reading(Verdict.OK, DRIFT),)
+"""Given on every row below that: the first one comes too soon to end an alert, and so would be the only one."""
 FIND_OUT = (
     "Lower the learning rate, or raise beta; look for entropy and KL that rise with it. Clipping at max_grad_norm "
     "hides the growth, as each update then has the same size."
@@ -53,7 +57,6 @@ class GradNormSpike(Detector):
         """Empty windows."""
         self.calm = Window(50)
         self.highest = self.first = 0.0
-        self.drifted = False
         self.row = 0
         self.spikes: deque[int] = deque(maxlen=max(self.again, 1))
         self.fell_before = False
@@ -77,7 +80,7 @@ class GradNormSpike(Detector):
         self.row += 1
         usual = self.calm.median() if len(self.calm) >= self.history else None
         self.highest, self.first = max(self.highest, usual or 0.0), self.first or usual or 0.0
-        if usual is None or norm < max(self.times * usual, KNOWN * self.highest) or self._z(norm, usual) < self.z:
+        if usual is None or not self._jumps(norm, usual, run):
             if run.learning.signal != 0.0:  # else it is the norm of the KL alone, far below a learning step's
                 self.calm.push(norm)
             after = self._after(norm, usual, run) if self.spikes else QUIET
@@ -91,9 +94,16 @@ class GradNormSpike(Detector):
         often = len(self.spikes) == self.again and self.row - self.spikes[0] < WITHIN
         return (self._breach(norm, usual, Severity.WARNING if often else Severity.INFO, "again" if often else ""),)
 
-    def _z(self, norm: float, usual: float) -> float:
+    def _jumps(self, norm: float, usual: float, run: RunView) -> bool:
+        """Whether the norm is a spike, which one that the run knows is not while most groups are solved."""
+        if norm < self.times * usual:
+            return False
         spread = max(self.spread_floor, deviation([log10(value) for value in self.calm.values]))
-        return (log10(norm) - log10(usual)) / spread
+        if (log10(norm) - log10(usual)) / spread < self.z:
+            return False
+        silent = run.trend.silent.mean
+        solved = run.trend.reward.solved or (silent is not None and silent > MOST_SILENT)
+        return not solved or norm >= KNOWN * self.highest
 
     def _after(self, norm: float, usual: float | None, run: RunView) -> Iterable[Reading]:
         """A spike is more than an info when the reward falls within ten rows."""
@@ -106,9 +116,8 @@ class GradNormSpike(Detector):
 
     def _drift(self, usual: float, run: RunView) -> Iterable[Reading]:
         """Ten times the first norm is a warning, and an info while the reward does well."""
-        before, self.drifted = self.drifted, usual >= DRIFTED * self.first
-        if not self.drifted:
-            return (Reading(Verdict.OK, DRIFT),) if before else ()
+        if usual < DRIFTED * self.first:
+            return NO_DRIFT
         message = f"grad_norm is {usual / self.first:.0f} times that of the first {self.history} rows, and stays there"
         severity = Severity.INFO if run.trend.reward_does_well() else Severity.WARNING
         evidence = {"grad_norm": usual, "first": self.first}
