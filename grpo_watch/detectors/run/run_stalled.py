@@ -146,10 +146,8 @@ class RunStalled(Detector):
 
     def _limit(self, run: RunView) -> float:
         """Tolerated silence in seconds; an evaluation, a save or a long generation may follow the newest step."""
-        every = [run.number("eval_steps"), run.number("save_steps")]
-        pauses = any(n is not None and n >= 1 and run.step % int(n) == 0 for n in every)
         least = self.first_step_seconds if run.rows <= 1 else self.floor_seconds
-        usual = self.factor * (run.pace.median() or 0.0) * (self.pause_factor if pauses else 1.0)
+        usual = self.factor * (run.pace.median() or 0.0) * (self.pause_factor if _pauses(run) else 1.0)
         return max(least, usual, self.wait_factor * run.pace.longest_wait())
 
     def _breach(self, tick: Tick, run: RunView, silence: float, limit: float) -> Reading:
@@ -168,3 +166,9 @@ class RunStalled(Detector):
             },
             immediate=True,
         )
+
+
+def _pauses(run: RunView) -> bool:
+    """Whether the newest step is one that evaluates or saves."""
+    every = [run.number("eval_steps"), run.number("save_steps")]
+    return any(n is not None and n >= 1 and run.step % int(n) == 0 for n in every)
