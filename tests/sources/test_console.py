@@ -15,7 +15,8 @@ import pytest
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunConfig, RunEvent, Stream
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.console.source import ConsoleSource
+from grpo_watch.sources.console.parser import ConsoleParser
+from grpo_watch.sources.console.source import MOST_REPEATS, ConsoleSource
 from grpo_watch.sources.console.step_placement import training_bar
 from tests.support.bundles import unpack
 
@@ -191,6 +192,40 @@ def test_failed_calls_that_read_alike_all_count_also_over_a_restart(tmp_path: Pa
     items = [*before, *second.poll(None), *second.finish()]
     second.close()
     assert [row.values.get("tool_errors") for row in rows(items)] == [None, 64.0, 40.0]
+
+
+def test_a_line_that_says_nothing_is_passed_over_while_it_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that waits, or another trainer's row, fills a log with one line; what comes behind it is read."""
+    parsed: list[bytes] = []
+    feed = ConsoleParser.feed
+
+    def counted(parser: ConsoleParser, data: bytes, seen: float | None) -> list[Item]:
+        parsed.append(data)
+        return feed(parser, data, seen)
+
+    monkeypatch.setattr(ConsoleParser, "feed", counted)
+    waiting = "waiting for the server to answer\n"
+    first, second = (f"step:{at} - critic/score/mean:0.5 - actor/ppo_kl:0.1 - actor/lr:1e-06\n" for at in (1, 2))
+    items = items_of(tmp_path, first + waiting * 500 + second + waiting * 500)
+    assert steps(items) == [1, 2]
+    assert parsed.count(waiting.rstrip().encode()) == 2 * (MOST_REPEATS + 2)
+
+
+def of_job(name: str, *lines: str) -> str:
+    """Lines as SkyPilot prints those of one of several jobs."""
+    return "".join(f"({name}, pid=7) {line}\n" for line in lines)
+
+
+def test_an_error_of_a_job_that_prints_no_metrics_counts(tmp_path: Path) -> None:
+    """A set-up, or a server beside the training: what kills it stops the run. Another run's error is another run's."""
+    error = ("Traceback (most recent call last):", '  File "a.py", line 3, in <module>', "ValueError: x")
+    trained = of_job("a", *(f"step {n} | reward 0.5 | kl 0.01 | loss 0.1" for n in (1, 2, 3)))
+    other = of_job("b", "step 1 | reward 0.1 | kl 0.9 | loss 0.2")
+    assert texts(items_of(tmp_path, trained + of_job("setup", *error)), EventKind.TRACEBACK) == ["ValueError: x"]
+    several = items_of(tmp_path, trained + other + of_job("b", *error))
+    assert (steps(several), events(several)) == ([1, 2, 3], [])
 
 
 def buffered(data: bytes, size: int) -> bytes:

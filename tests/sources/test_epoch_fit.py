@@ -52,17 +52,37 @@ OPENING = bar(0, 300, "00:00<?, ?it/s")
 AVERAGES = [logged(step, 300) for step in range(10, 301, 10)]
 
 
-def test_a_bar_that_shows_the_first_and_the_last_step_alone(tmp_path: Path) -> None:
-    """Rows are averages over ten steps; the interval was printed."""
-    printed = "GRPOConfig(\nbeta=0.0,\nlogging_steps=10,\nmax_steps=300,\n)\n"
-    text = "".join([printed, OPENING, "\n", *AVERAGES, bar(300, 300), "\n"])
+@pytest.mark.parametrize("printed", ["GRPOConfig(\nbeta=0.0,\nlogging_steps=10,\nmax_steps=300,\n)\n", None])
+def test_a_bar_that_shows_the_first_and_the_last_step_alone(printed: str | None, tmp_path: Path) -> None:
+    """Rows are averages over ten steps; the interval was printed, or the end of the log shows how long an epoch is."""
+    end = "{'train_runtime': '99.0', 'train_loss': '0.1', 'epoch': '1'}\n" if printed is None else ""
+    text = "".join([printed or "", OPENING, "\n", *AVERAGES, end, bar(300, 300), "\n"])
     found = items_of(tmp_path, text)
     assert [row.step for row in rows(found)] == list(range(10, 301, 10))
     assert not any(isinstance(item, RunConfig) and "steps_counted" in item.settings for item in found)
 
 
+SUMMARY = "{'train_runtime': '99.0', 'train_loss': '0.1', 'epoch': '1'}\n"
+
+
 def unknown(found: Sequence[object]) -> bool:
     return any(isinstance(item, RunConfig) and "steps_counted" in item.settings for item in found)
+
+
+@pytest.mark.parametrize("last", [bar(70, 70), "model.safetensors: " + bar(40, 40).lstrip("\r"), bar(300, 300)])
+def test_bars_of_others_behind_the_summary_say_nothing_of_its_epochs(last: str, tmp_path: Path) -> None:
+    """An evaluation's, an upload's, and one of as many steps as were planned."""
+    found = items_of(tmp_path, "".join([OPENING, "\n", *AVERAGES, bar(300, 300), "\n", SUMMARY, last, "\n"]))
+    assert [row.step for row in rows(found)] == list(range(10, 301, 10))
+    assert not unknown(found)
+
+
+@pytest.mark.parametrize(
+    "last", [bar(70, 70), "Loading: " + bar(300, 300).lstrip("\r"), "{'eval_loss': '0.1'}\n" + bar(300, 300)]
+)
+def test_without_a_full_bar_of_the_training_the_steps_are_unknown(last: str, tmp_path: Path) -> None:
+    found = items_of(tmp_path, "".join([OPENING, "\n", *AVERAGES, SUMMARY, last, "\n"]))
+    assert unknown(found)
 
 
 def test_a_row_at_the_first_step_comes_before_those_at_the_interval(tmp_path: Path) -> None:

@@ -87,16 +87,29 @@ def test_printed_rows_of_the_cell_with_a_reward(tmp_path: Path) -> None:
     assert source.stats.first_bad == "not-a-row: cell 1: 8 printed rows are left aside"
 
 
-def test_printed_rows_stand_for_a_table_of_the_loss_alone(tmp_path: Path) -> None:
-    """A callback prints what the table leaves out."""
+def test_printed_rows_complete_a_table_of_the_loss_alone(tmp_path: Path) -> None:
+    """A callback prints what the table leaves out; the table's loss has more decimals, and a fourth step."""
     lines = "".join(f"[Step {n}] loss=0.0 reward=0.{n} reward_std=0.0\n" for n in (1, 2, 3))
     items, _ = read(write(tmp_path, cell(table([1, 2, 3, 4], done=4, total=4), printed(lines))))
-    assert [(row.step, row.values) for row in rows(items)] == [
-        (1, {"loss": 0.0, "reward": 0.1, "reward_std": 0.0}),
-        (2, {"loss": 0.0, "reward": 0.2, "reward_std": 0.0}),
-        (3, {"loss": 0.0, "reward": 0.3, "reward_std": 0.0}),
+    assert [(row.step, row.max_steps, row.values) for row in rows(items)] == [
+        (1, 4, {"loss": 0.01, "reward": 0.1, "reward_std": 0.0}),
+        (2, 4, {"loss": 0.01, "reward": 0.2, "reward_std": 0.0}),
+        (3, 4, {"loss": 0.01, "reward": 0.3, "reward_std": 0.0}),
+        (4, 4, {"loss": 0.01}),
     ]
+    assert rows(items)[0].resolution == 0.05
     assert events(items) == [EventKind.FINISHED]
+
+
+def test_printed_rows_between_those_of_the_table_are_rows(tmp_path: Path) -> None:
+    lines = "".join(f"[Step {n}] kl=0.5 reward=0.25\n" for n in (5, 10, 15, 20))
+    items, _ = read(write(tmp_path, cell(table([10, 20]), printed(lines))))
+    assert [(row.step, sorted(row.values)) for row in rows(items)] == [
+        (5, ["kl", "reward"]),
+        (10, ["kl", "loss", "reward"]),
+        (15, ["kl", "reward"]),
+        (20, ["kl", "loss", "reward"]),
+    ]
 
 
 def test_printed_rows_of_another_cell_complete_no_table(tmp_path: Path) -> None:

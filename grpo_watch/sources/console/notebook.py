@@ -118,7 +118,7 @@ class NotebookSource(RewrittenSource):
 
     Of several tables the one of the longest GRPO run is read, with the parts that continue it and the attempts before;
     the others are counted as left aside. Without a table the printed text is read as a console's; where the table shows
-    no reward, the printed rows of its cell stand for it. An error counts where it ends the cell of the last rows, or
+    no reward, the printed rows of its cell complete it. An error counts where it ends the cell of the last rows, or
     without rows the last cell that trains.
     """
 
@@ -155,7 +155,7 @@ class NotebookSource(RewrittenSource):
             if number:
                 yield RunEvent(self.name, EventKind.STARTED, segment=self.segment, seen=seen)
             shown = [row for part in run for row in part.rows]
-            yield from shown if run[0].of_grpo else rewarded(shown, _train_rows(printed))
+            yield from shown if run[0].of_grpo else completed(shown, _train_rows(printed))
         if last.total and last.done >= last.total:
             yield RunEvent(self.name, EventKind.FINISHED, last.done, segment=self.segment, seen=seen)
         yield from filter(_ends, printed)
@@ -267,18 +267,36 @@ def read_notebook(text: str) -> Notebook | None:
     return found
 
 
-def rewarded(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[RawRow]:
-    """The rows that were printed beside a table of the loss alone, where they show a reward; else the table's.
+def completed(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[RawRow]:
+    """A table's rows with what was printed for the same steps, and the printed rows between; the table's values count.
 
-    What was printed names no step where the bar is drawn by the notebook itself: rows that were only counted, as many
-    as the table has, are at its steps.
+    transformers' table shows the loss alone unless the trainer asks for more; a callback may print the rest.
     """
     if not any(guess(key) == "reward_mean" for row in printed for key in row.values):
         return table
+    by_step = {row.step or 0: row for row in _aligned(table, printed)}
+    for row in table:
+        more = by_step.get(row.step or 0)
+        by_step[row.step or 0] = row if more is None else _joined_row(row, more)
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _aligned(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[RawRow]:
+    """The printed rows at the table's steps, where they were only counted: as many rows, and one after the other.
+
+    What was printed of the rows names no step where the bar is drawn by the notebook itself.
+    """
+    steps = [row.step for row in table]
     counted = [row.step for row in printed] == list(range(1, len(printed) + 1))
-    if counted and 0 <= len(printed) - len(table) <= 1:
-        return [row._replace(step=shown.step) for row, shown in zip(printed, table, strict=False)]
-    return printed
+    if counted and steps != list(range(1, len(steps) + 1)) and 0 <= len(printed) - len(steps) <= 1:
+        return [row._replace(step=step) for row, step in zip(printed, steps, strict=False)]
+    return [row for row in printed if row.step is not None]
+
+
+def _joined_row(row: RawRow, more: RawRow) -> RawRow:
+    """One row of two; its zeros are as rough as the rougher of the two prints them."""
+    resolution = max((one.resolution for one in (row, more) if one.resolution is not None), default=None)
+    return row._replace(values={**more.values, **row.values}, resolution=resolution)
 
 
 def _place(cell: int) -> str:

@@ -43,6 +43,8 @@ OTHER_BEGINNINGS = frozenset({"loss", "train_runtime", "eval_loss"})
 LONGEST_FRAGMENT = 64 << 10
 LONGEST_TITLE = 200
 """Bytes before a dictionary in which its step may stand."""
+MOST_JOBS = 64
+"""Other jobs whose names are remembered; one beyond them is known by each of its rows."""
 STRANGE = 80
 """Characters reported of a line that looks like a row of some framework."""
 
@@ -70,6 +72,7 @@ class ConsoleParser(ConsoleRows):
         self._names = {column: name for name, column in columns.items()}
         self._own, self._gave_way = OwnRows(state, self._names), state.get("gave way") is True
         self._fragment, self._job = b"", str(state.get("job") or "")
+        self._others: set[str] = set()
         self._errors, self._strange = Tracebacks(state), ""
 
     def state(self) -> dict[str, Scalar]:
@@ -103,15 +106,22 @@ class ConsoleParser(ConsoleRows):
         return self._out
 
     def _of_other_job(self, piece: bytes) -> bool:
-        """Whether it is of another job than the one whose metrics came first: their steps are not one run's."""
+        """Whether it is of another job than the one whose metrics came first, which prints metrics as well.
+
+        Their steps are not one run's.
+        """
         job = self._envelope.job
-        if not self._job and self._own.wants(piece) and shows_metric(piece):
-            self._job = job
-        if self._job in {"", job}:
+        if job in self._others:
+            return True
+        if job == self._job or not (self._own.wants(piece) and shows_metric(piece, or_step=bool(self._job))):
             return False
-        how = f"grep -F '({job}, pid=' LOG | grpo-watch check -"
-        self.stats.skip(Skip.NOT_A_ROW, f"several jobs write to this log, {self._job} is read; others: {how}")
-        return True
+        if self._job:
+            self._others |= {job} if len(self._others) < MOST_JOBS else set()
+            how = f"grep -F '({job}, pid=' LOG | grpo-watch check -"
+            self.stats.skip(Skip.NOT_A_ROW, f"several jobs write to this log, {self._job} is read; others: {how}")
+            return True
+        self._job = job
+        return False
 
     def went_on(self) -> None:
         """A row came: whatever failed before it did not end the job."""

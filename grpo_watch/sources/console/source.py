@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,14 +14,23 @@ from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow, RunEvent, Scalar
+from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.rows import TablesFrom
+from grpo_watch.sources.console.step_placement import lengths_at_end
+from grpo_watch.sources.files.reading import opened
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.fields import PrintedField, fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
 from grpo_watch.sources.rows.own_lines import may_show
+
+ENDING = 64 << 10
+"""Bytes of the end of a log in which its trainer's summary stands."""
+MOST_REPEATS = 16
+"""A line that gave nothing so many times, one after the other, is read no more until another one comes: logs that wait,
+and texts that were made to be unpacked, hold millions of them. A failure that it stands for still counts each time."""
 
 
 class _RestartPoint(Struct):
@@ -57,10 +68,15 @@ class ConsoleSource(TailSource):
         self._again = row_numbers.whole(state.pop("again", 0)) or 0
         texts = tables(self.name, self.segment, state) if tables is not None else None
         self._parser = ConsoleParser(self.name, self.segment, self.stats, state, texts, columns)
+        if self._start is None:
+            self._parser.steps.lengths = lengths_at_end(_end(self._path, self._roots))
         self._queue: deque[Item] = deque()
         self._mark = _RestartPoint(self._start or self._tail.cursor(self.name), state, self._again)
         self._left, self._leaving = self._mark, 0
         self._clean = self._again == 0
+        self._same: bytes | None = None
+        self._times = 0
+        self._adds: Counter[str] = Counter()
 
     def _rest(self) -> Iterator[Item]:
         yield from super()._rest()
@@ -95,8 +111,17 @@ class ConsoleSource(TailSource):
         if line.too_long:
             self.stats.skip(Skip.TOO_LONG, f"byte {line.start}: {line.end - line.start} bytes without a line end")
             return
-        parser, was_idle = self._parser, self._parser.idle
+        parser, same = self._parser, line.data == self._same
+        if same and self._times > MOST_REPEATS:
+            for metric, count in self._adds.items():
+                parser.failed[metric] += count
+            return
+        was_idle, failed = parser.idle, parser.failed.copy() if same else parser.failed
         items = parser.feed(line.data, seen)
+        nothing = was_idle and parser.idle and not items
+        self._times = self._times + 1 if nothing and same else 0
+        self._adds = parser.failed - failed
+        self._same = line.data if nothing else None
         if was_idle and (len(items) > 1 or not parser.idle):
             self._mark = _RestartPoint(self._tail.before(self.name, line), parser.saved)
         self._clean = parser.idle and not items
@@ -120,6 +145,15 @@ class ConsoleSource(TailSource):
         self._leaving -= 1
         if not self._leaving:
             self._again = 0
+
+
+def _end(path: Path, roots: Sequence[Path]) -> bytes:
+    """The last bytes of a plain log; nothing of one that can't be opened."""
+    try:
+        with opened(path, roots) as descriptor:
+            return os.pread(descriptor, ENDING, max(0, os.fstat(descriptor).st_size - ENDING))
+    except (OSError, SourceError):
+        return b""
 
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})

@@ -93,8 +93,10 @@ class StepPlacement:
     but no row between them shows that a row sits in a buffer: its step waits in ``slots``, first in, first out, until
     the buffer is flushed. Rows without any wipe are placed by the bar above them, by the title of TRL's table, or, if
     nothing shows a step, counted: ``gap`` steps from row to row, which only two rows in succession whose steps were
-    shown prove, or the trainer's print of its interval (``first``: and of a row at step 1). A piece out of the middle
-    of a log has rows before its first bar, and these prove nothing.
+    shown prove, or the trainer's print of its interval (``first``: and of a row at step 1). ``lengths`` are those of an
+    epoch by the end of the log, by the total of the bar, for rows that are counted: a bar may be drawn at the
+    beginning and the end alone. A piece out of the middle of a log has rows before its first bar, and these prove
+    nothing.
     """
 
     total: int | None = None
@@ -110,13 +112,17 @@ class StepPlacement:
         for name in KEPT:
             if state.get(name) is not None:
                 setattr(self, name, state[name])
+        pairs = (pair.partition(":") for pair in str(state.get("lengths") or "").split())
+        self.lengths = {int(total): int(length) for total, _, length in pairs}
         self.epochs = EpochFit(str(state.get("epochs") or ""))
         self.slots = deque((int(slot) for slot in str(state.get("slots") or "").split()), maxlen=SLOTS)
 
     def state(self) -> dict[str, Scalar]:
         """All of it as JSON scalars."""
         kept = {name: getattr(self, name) for name in KEPT}
-        return {**kept, "epochs": self.epochs.state(), "slots": " ".join(map(str, self.slots))}
+        lengths = " ".join(f"{total}:{length}" for total, length in self.lengths.items())
+        slots = " ".join(map(str, self.slots))
+        return {**kept, "lengths": lengths, "epochs": self.epochs.state(), "slots": slots}
 
     def at_once(self, *, train: bool) -> int | None:
         """The step of a row that came just now, or None if what comes next decides it."""
@@ -138,7 +144,8 @@ class StepPlacement:
 
     def fitted(self, step: int, epoch: float | None) -> int:
         """The step of a train row, corrected by its epoch; a bar at 0 was drawn before the first step."""
-        fitted = self.epochs.step(step, epoch, self.last, self.total)
+        length = self.lengths.get(self.total or 0) if step == self.guess else None
+        fitted = self.epochs.step(step, epoch, self.last, self.total, length)
         return fitted if fitted or self.last is not None else 1
 
     def every(self, steps: int, *, first: bool) -> None:
@@ -243,7 +250,9 @@ class EpochFit:
         """Another attempt begins; what was learned may be another's."""
         self._bounds = self._first = None
 
-    def step(self, shown: int, epoch: float | None, last: int | None, total: int | None) -> int:
+    def step(
+        self, shown: int, epoch: float | None, last: int | None, total: int | None, length: int | None = None
+    ) -> int:
         """The step of a row.
 
         Args:
@@ -251,12 +260,14 @@ class EpochFit:
             epoch: what the row says; None or 0: nothing.
             last: the step of the row before.
             total: the planned steps.
+            length: steps of an epoch, where the trainer printed none.
         """
         if not epoch or epoch < 0 or not math.isfinite(epoch):
             return shown
         self.fine = self.fine or round(epoch, 2) != epoch
         half = 0.5 * (10.0 ** (math.floor(math.log10(epoch)) + 1 - FINE) if self.fine else 0.01)
-        found = _by_length(epoch, half, self.printed) if self.printed else self._by_bounds(max(shown, 1), epoch, half)
+        length = self.printed or length
+        found = _by_length(epoch, half, length) if length else self._by_bounds(max(shown, 1), epoch, half)
         return found if found is not None and (last or 0) < found <= (total or found) else shown
 
     def _by_bounds(self, shown: int, epoch: float, half: float) -> int | None:
@@ -287,6 +298,34 @@ class EpochFit:
 def _by_length(epoch: float, half: float, length: int) -> int | None:
     step = round(epoch * length)
     return step if half * length < SHARP and abs(epoch * length - step) <= half * length + SLACK else None
+
+
+SUMMARY = re.compile(rb"['\"]train_runtime['\"][^{}\r\n]{0,1000}['\"]epoch['\"]: ['\"]?(\d{1,6}(?:\.\d{1,8})?)\b")
+PIECES = re.compile(rb"[\r\n]+")
+MOST_TOTALS = 4
+
+
+def lengths_at_end(end: bytes) -> dict[int, int]:
+    """Steps of an epoch, by the end of a log that is complete: the epoch of the trainer's summary, and full bars.
+
+    By the total of each full bar without a label before the summary, or redrawn right behind it: which is the
+    training's, its beginning shows.
+    """
+    summary = next(iter(deque(SUMMARY.finditer(end), maxlen=1)), None)
+    if summary is None or not float(summary[1]):
+        return {}
+    redrawn = next((piece for piece in PIECES.split(end[summary.end() :])[1:] if piece.strip()), b"")
+    bars = (training_bar(piece)[0] for piece in (*PIECES.split(end[: summary.start()]), redrawn))
+    totals = dict.fromkeys(bar.total for bar in bars if bar is not None and bar.step == bar.total)
+    found = ((total, _steps_of_epoch(total, float(summary[1]))) for total in list(totals)[-MOST_TOTALS:])
+    return {total: length for total, length in found if length}
+
+
+def _steps_of_epoch(total: int, epoch: float) -> int | None:
+    low, high = _length(total, epoch, 0.5 * 10.0 ** -max(2, len(repr(epoch).partition(".")[2])))
+    if epoch % 1:
+        return math.ceil(low) if math.ceil(low) == math.floor(high) else None
+    return int(total // epoch) if total % epoch == 0 else None
 
 
 def _length(step: float, epoch: float, half: float) -> tuple[float, float]:

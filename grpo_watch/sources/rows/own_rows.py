@@ -34,10 +34,10 @@ UNQUOTED = re.compile(rb"\{\s{0,9}[A-Za-z_][\w./]{0,60}\s?[:=]\s{0,4}[-\d][^{]*\
 """A row in braces whose keys have no quotes: ``{ step: 1, loss: 0.1 }``."""
 
 
-def shows_metric(data: bytes) -> bool:
-    """Whether a line names a metric with its value."""
+def shows_metric(data: bytes, *, or_step: bool) -> bool:
+    """Whether a line names a metric with its value, or a step."""
     fields = fields_of(data.decode("utf-8", "replace"))
-    return any(guess(one.name) is not None for one in fields if not (one.is_step or one.counts))
+    return any(or_step if one.is_step or one.counts else guess(one.name) is not None for one in fields)
 
 
 def begins_own_row(data: bytes) -> bool:
