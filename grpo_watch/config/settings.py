@@ -44,7 +44,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Variables that are read; lists are separated like PATH. Unknown ones are ignored on purpose: Kubernetes puts
 ``GRPO_WATCH_PORT`` and ``GRPO_WATCH_SERVICE_*`` into every pod next to a service called grpo-watch."""
 
-_IN_FILE = "use webhook_url_file: the path of a file that contains the address"
+_IN_FILE = "url_file: the path of a file that contains the address"
 _APPRISE = "use `type: apprise` with url_file; docs/notifications.md lists the addresses"
 _RECEIVERS = tuple(str(model.__struct_config__.tag) for model in SINKS)
 INSTEAD: Mapping[str, str] = MappingProxyType(
@@ -56,8 +56,12 @@ INSTEAD: Mapping[str, str] = MappingProxyType(
         "mute": "write `mute: [{run: my-run, rule: RULE, until: 2027-01-31}]`",
         "listen": "write `listen: 127.0.0.1:9853`",
         **dict.fromkeys(_RECEIVERS, "receivers stand under `sinks:`, as `- {type: …}`"),
-        "slack.url": _IN_FILE,
-        "slack.webhook_url": _IN_FILE,
+        **{f"{kind}.url": f"use {_IN_FILE}" for kind in ("apprise", "heartbeat")},
+        **{
+            f"{kind}.{key}": f"use webhook_{_IN_FILE}"
+            for kind in ("slack", "feishu", "dingtalk", "wecom")
+            for key in ("url", "webhook_url")
+        },
         "lark": "use `type: feishu`, whose robots take the same",
         **dict.fromkeys(("wechat", "weixin"), "use `type: wecom`, a group robot of WeCom"),
         **dict.fromkeys(("discord", "email", "teams", "telegram"), _APPRISE),

@@ -429,6 +429,13 @@ def test_a_url_that_is_none_is_not_repeated(url: str, file: Path) -> None:
         ("runs: [my-run]", "1:8: runs.0: must contain `key: value` lines (write `runs: [{path: my-run}]`)"),
         ("listen: 9853", "1:9: listen: must be a text, not a whole number (write `listen: 127.0.0.1:9853`)"),
         ("mute: [kl-stuck-at-zero]", "write `mute: [{run: my-run, rule: RULE, until: 2027-01-31}]`"),
+        *(
+            (f"sinks: [{{type: {kind}, url: 'https://x.example'}}]", f"unknown key 'url' (use {name}: the path")
+            for kind, name in {
+                **dict.fromkeys(("feishu", "dingtalk", "wecom"), "webhook_url_file"),
+                **dict.fromkeys(("apprise", "heartbeat"), "url_file"),
+            }.items()
+        ),
         ("slack: {webhook_url_file: x}", "1:1: unknown key 'slack' (receivers stand under `sinks:`, as `- {type: …}`)"),
     ],
 )
