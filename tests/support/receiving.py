@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,10 +38,13 @@ class Answer:
     after: float = 0.0
 
 
-class Receiving:
-    """``answers`` are given one after the other, the last one again and again."""
+Answering = Answer | Callable[[Sent], Answer]
 
-    def __init__(self, answers: Sequence[Answer] = (Answer(),)) -> None:
+
+class Receiving:
+    """``answers``, or what they make of the request, are given one after the other, the last one again and again."""
+
+    def __init__(self, answers: Sequence[Answering] = (Answer(),)) -> None:
         self.answers = list(answers)
         self.sent: list[Sent] = []
         self.came = threading.Condition()
@@ -53,13 +56,15 @@ class Receiving:
         headers = {name.lower(): value for name, value in handler.headers.items()}
         with self.came:
             body = handler.rfile.read(length)
-            self.sent.append(Sent(handler.command, handler.path, headers, body, time.monotonic()))
+            request = Sent(handler.command, handler.path, headers, body, time.monotonic())
+            self.sent.append(request)
             self.came.notify_all()
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return answer if isinstance(answer, Answer) else answer(request)
 
 
 @contextmanager
-def receiving(*answers: Answer, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[Receiving]:
+def receiving(*answers: Answering, tls: ssl.SSLContext | None = None, port: int = 0) -> Iterator[Receiving]:
     """A server on this port of the loopback address, or on a free one."""
     state = Receiving(answers or (Answer(),))
 
