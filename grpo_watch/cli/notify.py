@@ -65,13 +65,14 @@ def alert_of(path: Path, settings: Settings, now: float) -> Notification:
     from grpo_watch.cli.check import check_runs, find_runs  # noqa: PLC0415
     from grpo_watch.engine.records import Tick  # noqa: PLC0415
     from grpo_watch.notify.notifications import EXAMPLE, cause_of, runbook_of  # noqa: PLC0415
-    from grpo_watch.report.view import top_view  # noqa: PLC0415
+    from grpo_watch.report.view import pasteable, top_view  # noqa: PLC0415
     from grpo_watch.rules.packs import rules_for  # noqa: PLC0415
 
     found, _ = find_runs([str(path)], settings)
     rules = rules_for(settings)
+    roots = {run.name: str(run.root.resolve()) for run in found if not run.remote}
     for report in check_runs(found, rules, {}, Tick(now, live=False), settings):
-        view = top_view(report.snapshot)
+        view = top_view(pasteable(report.snapshot, roots.get(report.snapshot.run, "")))
         if view is None:
             continue
         finding, summaries = view.finding, {rule.name: rule.summary for rule in rules}

@@ -139,6 +139,17 @@ def test_the_alert_of_a_finished_run_is_sent(tmp_path: Path, capsys: pytest.Capt
     assert message["hint"]
 
 
+def test_the_commands_of_a_message_work_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = unpack("trl-1.16.0-21-late-freeze", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with receiving() as hook:
+        file = settings(tmp_path, f"type: webhook, url: '{hook.url}/hook'")
+        assert run_cli(["notify", "test", "--run", run.name, "--config", file]) == 0
+    (sent,) = hook.sent
+    at = f"{run}/output/checkpoint-"
+    assert f"`grpo-watch digest {at}20 {at}30`" in json.loads(sent.body)["hint"]
+
+
 def test_a_healthy_run_has_no_alert_to_send(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = unpack("trl-1.16.0-04-healthy-lora", tmp_path)
     with receiving() as hook:

@@ -20,7 +20,7 @@ from grpo_watch.notify.receiver import DeliveryOutcome, Route, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.messages import Message, Notification
 from grpo_watch.store.state import StoreError
-from tests.support.bundles import RECORDED
+from tests.support.bundles import RECORDED, unpack
 from tests.support.frozen_run import FrozenRun
 from tests.support.live import Live
 from tests.support.postbox import DELIVERED, REFUSED, RETRY, Named, ids
@@ -166,6 +166,16 @@ def test_the_backlog_of_a_run_that_is_over(frozen: FrozenRun, backlog: str, repo
     frozen.now += 30 * 86_400.0
     live, dispatcher = frozen.start(backlog=lambda: backlog)
     assert [message.rule for message in sent(live, dispatcher)[0] if message.rule == KL] == reported
+    live.close()
+
+
+def test_the_commands_of_a_message_work_in_any_folder(frozen: FrozenRun) -> None:
+    frozen.watched = unpack("trl-1.16.0-21-late-freeze", frozen.folder)
+    frozen.now += 30 * 86_400.0
+    live, dispatcher = frozen.start(backlog=lambda: "all")
+    (hint,) = [message.hint for message in sent(live, dispatcher)[0] if message.rule == "parameters-unchanged"]
+    at = f"{frozen.watched}/output/checkpoint-"
+    assert f"`grpo-watch digest {at}20 {at}30`" in hint
     live.close()
 
 
