@@ -47,3 +47,17 @@ def test_a_key_without_end_is_no_metric(tmp_path: Path) -> None:
     rows = [item for item in source.poll(None) if isinstance(item, RawRow)]
     assert [set(row.values) for row in rows] == [{"loss", "reward", "kl"}] * 5
     assert source.stats.skipped == {Skip.BAD_VALUE: 5}
+
+
+def test_parts_that_are_read_out_of_order_report_no_lost_row(tmp_path: Path) -> None:
+    """Rows 4 to 6 come first, then 1 to 3, then 7 to 9, each in a file that takes the name of the one before."""
+    log = tmp_path / "metrics.jsonl"
+    source, read = JsonlSource(log.name, log, [tmp_path]), list[int | None]()
+    for first in (4, 1, 7):
+        part = tmp_path / "next"
+        part.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS[first - 1 : first + 2]))
+        part.rename(log)
+        read += [item.step for item in source.poll(None) if isinstance(item, RawRow)]
+    assert read == [4, 5, 6, 1, 2, 3, 7, 8, 9]
+    assert not source.stats.skipped
+    source.close()
