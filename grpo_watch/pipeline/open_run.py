@@ -187,6 +187,8 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         made, own = _reader_of(channel, examples, names, care, tables=channel.name not in silent)
         if made is None or channel.name in known:
             continue
+        if channel.what is ChannelContent.SWANLAB:
+            own["tables"] = not any(one.what is ChannelContent.CONSOLE for one in found.channels)
         if channel.what is ChannelContent.ROLLOUT_SUMMARIES:
             own = {"longest": partial(pipeline.state.number, "max_completion_length")}
         cursor = (cursors or {}).get(channel.name)

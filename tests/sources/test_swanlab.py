@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent, Stream
+from grpo_watch.pipeline.open_run import open_run
+from grpo_watch.pipeline.pipeline import Pipeline
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import ChannelContent, discover
 from grpo_watch.sources.settings.documents import plain_yaml
 from grpo_watch.sources.trackers import swanlab as reader
@@ -19,7 +23,10 @@ from tests.support.channel import Opens, grown, restarted, rows, whole
 from tests.support.tracker_files import in_blocks, swanlab
 
 RECORDED = Path(__file__).parent / "swanlab"
-"""Five steps each, with KLs of 0, NaN and an infinity, and an evaluation at step 4; one ends with an error."""
+"""Five steps each, with KLs of 0, NaN and an infinity, and an evaluation at step 4; ``crashed`` ends with an error.
+
+``exits`` and ``survived`` print the traceback of an error that they caught, behind step 5 and behind step 3.
+"""
 VERSIONS = ["0.10.3", "0.7.5"]
 LOCAL = ("finished", "local")
 
@@ -88,8 +95,79 @@ def test_an_error_that_ended_the_run(version: str, error: str) -> None:
     assert recorded(version, "crashed")[-1] == RunEvent("swanlab", EventKind.CRASH_SUMMARY, 5, text)
 
 
+NO_MEMORY = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (in generation)"
+"""What a job printed that caught the error: it then ended itself with exit code 1, or went on."""
+
+
+def events(items: list[Item]) -> list[tuple[EventKind, int | None, str]]:
+    return [(item.kind, item.step, item.text) for item in items if isinstance(item, RunEvent)]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("end", ["finished", "crashed"])
+def test_an_error_printed_behind_the_last_row_is_the_end(version: str) -> None:
+    """The client stores such a run as finished: it knows no exit code."""
+    said = f"SwanLab stored that the run finished, but an error was printed behind its last row: {NO_MEMORY}"
+    assert events(recorded(version, "exits")) == [
+        (EventKind.TRACEBACK, 5, NO_MEMORY),
+        (EventKind.CRASH_SUMMARY, 5, said),
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_that_went_on_after_a_printed_error_finished(version: str) -> None:
+    """The lines of a batch stand before its numbers in 0.10, whichever came first."""
+    found = recorded(version, "survived")
+    assert events(found) == [(EventKind.TRACEBACK, 3, NO_MEMORY), (EventKind.FINISHED, 5, "")]
+    assert [row.step for row in rows(found)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_log_torn_inside_a_printed_traceback(version: str, tmp_path: Path) -> None:
+    whole_log = (RECORDED / f"exits-{version}.swanlab").read_bytes()
+    path = tmp_path / "run-a.swanlab"
+    path.write_bytes(whole_log[: whole_log.rindex(b"RuntimeError: CUDA")])
+    end = (EventKind.TRACEBACK, 5, "the log ends inside a traceback, at train.py:9 in generate")
+    assert events(whole(opens(path))) == [end]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_restart_inside_a_printed_traceback_loses_nothing(version: str, tmp_path: Path) -> None:
+    whole_log = (RECORDED / f"exits-{version}.swanlab").read_bytes()
+    path = tmp_path / "run-a.swanlab"
+    path.write_bytes(whole_log[: whole_log.rindex(b"RuntimeError: CUDA")])
+    before = opens(path)(None)
+    items = [*before.poll(1.0)]
+    assert events(items) == []
+    path.write_bytes(whole_log)
+    after = opens(path)(before.cursor())
+    items = [*after.poll(1.0), *after.finish()]
+    assert [kind for kind, _, _ in events(items)] == [EventKind.TRACEBACK, EventKind.CRASH_SUMMARY]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_console_of_the_jobs_own_is_read_instead(version: str, tmp_path: Path) -> None:
+    run = tmp_path / "swanlog" / "run-20261127_093931-kceqk0ls"
+    run.mkdir(parents=True)
+    shutil.copy(RECORDED / f"survived-{version}.swanlab", run / "run-kceqk0ls.swanlab")
+
+    def read() -> set[tuple[str, str]]:
+        (found,) = discover(tmp_path)
+        pipeline, noted = Pipeline("run", load_rules([]), catalogue()), set[tuple[str, str]]()
+        opened = open_run(found, pipeline)
+        for one in opened.sources:
+            noted |= {(one.what, kind.value) for kind, _, _ in events([*one.source.poll(None), *one.source.finish()])}
+        opened.close()
+        return noted
+
+    alone = {("swanlab", "traceback"), ("swanlab", "finished")}
+    assert read() == alone
+    lines = [f"{{'loss': 0.5, 'reward': 0.5, 'step': {step}}}" for step in range(1, 6)]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    assert read() == alone - {("swanlab", "traceback")}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("end", ["finished", "crashed", "exits", "survived"])
 def test_a_restart_after_any_item_changes_nothing(version: str, end: str) -> None:
     """Compared as text: a NaN is among the values."""
     path = RECORDED / f"{end}-{version}.swanlab"

@@ -9,11 +9,13 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from grpo_watch.engine.records import EventKind, Item, RunConfig, Scalar
+from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.console.markers import readable
+from grpo_watch.sources.console.markers import find_markers, readable
+from grpo_watch.sources.console.parser import TABLE
+from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.files.reading import open_regular
 from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.settings.config_files import logged_config
@@ -35,8 +37,13 @@ ENDS: Mapping[int, EventKind] = {1: EventKind.FINISHED, 2: EventKind.CRASH_SUMMA
 """By ``RunState`` (3: aborted, by Ctrl-C)."""
 ITS_END = "SwanLab stored that the run "
 SAYS = {2: f"{ITS_END}crashed", 3: f"{ITS_END}was aborted"}
-_START, _FINISH, _SCALAR, _LOG, _SAVE = 10, 11, 13, 16, 20
+NO_END = f"{ITS_END}finished, but an error was printed behind its last row"
+"""The client stores no exit code: a job that prints its traceback and calls ``sys.exit(1)`` is stored as finished."""
+_FINISH, _SCALAR, _LOG, _SAVE = 11, 13, 16, 20
 _KEY, _STEP, _TIME, _VALUE = 1, 2, 4, 5
+_LINE, _PRINTED_AT = 1, 3
+LONGEST_LINE = 1_000
+"""Characters that are read of a printed line; lines of a traceback that is open are kept in the cursor."""
 
 
 class LoggedNumber(Struct, frozen=True):
@@ -59,18 +66,26 @@ class ConfigWritten(Struct, frozen=True):
     """``files/config.yaml`` was written."""
 
 
-SwanlabRecord: TypeAlias = LoggedNumber | StoredState | ConfigWritten
+class PrintedLine(Struct, frozen=True):
+    """A line of the job's console and when it was printed (Unix seconds)."""
+
+    text: str
+    time: float | None
+
+
+SwanlabRecord: TypeAlias = LoggedNumber | StoredState | ConfigWritten | PrintedLine
 
 
 class SwanlabSource(BlockLog):
     """Reads one run; rows are joined by the step that the job logs them under.
 
     The client does not flush what it writes (up to 0.10): the newest 8 KiB, a few rows, may be missing, and are lost
-    when the job is killed. Settings lie in ``files/config.yaml`` next to the log.
+    when the job is killed. Settings lie in ``files/config.yaml`` next to the log. Of the console's lines the errors are
+    read (with ``tables``), not the rows, which are the metrics again.
     """
 
     WHAT, SUFFIXES, HEADERS = "swanlab", (".swanlab",), HEADERS
-    GIVES = "metric rows, settings, end; the newest 8 KiB may not be written yet"
+    GIVES = "metric rows, settings, printed errors, end; the newest 8 KiB may not be written yet"
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:
@@ -82,6 +97,21 @@ class SwanlabSource(BlockLog):
         self._error, self._config = str(self._known.get("error") or ""), str(self._known.get("config") or "")
         self._written, self._looked = False, False
         self._version: tuple[int, ...] = ()
+        self._begin_lines(self._known)
+
+    def _begin_lines(self, state: Mapping[str, Scalar]) -> None:
+        """Continue with the printed lines: those of an open traceback are taken once more."""
+        self._errors, self._reported = Tracebacks(state), str(state.get("reported") or "")
+        self._over = state.get("over") is True
+        self._read_lines_to, self._failed_at = int(state.get("lines to") or 0), float(state.get("failed at") or 0)
+        self._closed, self._open_lines = self._errors.state(), list[str]()
+        for line in str(state["open"]).split("\n") if "open" in state else ():
+            self._sign_of(line)
+
+    def _rest(self) -> Iterator[Item]:
+        yield from super()._rest()
+        if (sign := self._errors.flush()) is not None and not (self._over or self._reported):
+            yield self._event(sign.kind, sign.text, self._feed.last)
 
     def _before(self, seen: float | None) -> Iterator[Item]:
         del seen
@@ -90,11 +120,14 @@ class SwanlabSource(BlockLog):
             yield config
 
     def _state(self) -> dict[str, Scalar]:
-        return {"error": self._error, "config": self._config}
+        errors = {**self._closed, "open": "\n".join(self._open_lines)} if self._errors.open else self._errors.state()
+        lines = {"lines to": self._read_lines_to, "failed at": self._failed_at, "over": self._over}
+        return {"error": self._error, "config": self._config, "reported": self._reported, **errors, **lines}
 
     def _start_over(self) -> None:
         self._error = self._config = ""
         self._version = ()
+        self._begin_lines({})
 
     @staticmethod
     def decode(payload: bytes) -> SwanlabRecord | None:
@@ -111,10 +144,13 @@ class SwanlabSource(BlockLog):
         return record.time if isinstance(record, LoggedNumber) and not record.key.startswith(OWN) else None
 
     def take(self, start: int, following: int, record: SwanlabRecord | None, seen: float | None) -> None:
-        """A number, settings that were saved, an error, the end."""
-        if isinstance(record, LoggedNumber):
-            if not record.key.startswith(OWN) and record.key not in AT_END:
+        """A number, a printed line, settings that were saved, an error, the end."""
+        if isinstance(record, LoggedNumber) and not record.key.startswith(OWN):
+            self._went_on(record)
+            if record.key not in AT_END:
                 self._feed.add(start, record.step, {record.key: record.value}, record.time, seen)
+        elif isinstance(record, PrintedLine):
+            self._print(start, following, record, seen)
         elif isinstance(record, ConfigWritten):
             self._written = True
             if (config := self._new_settings()) is not None:
@@ -123,9 +159,52 @@ class SwanlabSource(BlockLog):
             self._error = record.error or self._error
         elif isinstance(record, StoredState):
             self._feed.flush(start, seen)
-            text = ": ".join(filter(None, (SAYS.get(record.state, ""), record.error or self._error)))
-            text = text if record.state in SAYS else ""
-            self._feed.say(start, self._event(ENDS[record.state], text, self._feed.last, seen), following)
+            self._feed.say(start, self._end(record, seen), following)
+
+    def _end(self, record: StoredState, seen: float | None) -> RunEvent:
+        self._errors.clear()
+        kind, says = ENDS[record.state], SAYS.get(record.state, "")
+        if kind is EventKind.FINISHED and self._reported and not self._over:
+            kind, says = EventKind.CRASH_SUMMARY, NO_END
+        text = ": ".join(filter(None, (says, record.error or self._error or self._reported))) if says else ""
+        return self._event(kind, text, self._feed.last, seen)
+
+    def _print(self, start: int, following: int, line: PrintedLine, seen: float | None) -> None:
+        """An error that a line names is given once until the next row."""
+        if start <= self._read_lines_to or not self._read_tables:
+            return
+        self._read_lines_to, sign = start, self._sign_of(line.text[:LONGEST_LINE])
+        if line.time is not None and (sign is not None or self._errors.open):
+            self._failed_at = line.time
+        if sign is not None and not self._over and sign.text != self._reported:
+            self._reported = sign.text
+            self._feed.say(start, self._event(sign.kind, sign.text, self._feed.last, seen), following)
+
+    def _went_on(self, number: LoggedNumber) -> None:
+        """A number that was logged after an error shows that the job went on; the client may write lines first."""
+        self._over = self._over or number.key in AT_END
+        if number.time is not None and number.time > self._failed_at:
+            self._errors.clear()
+            self._reported = ""
+
+    def _sign_of(self, line: str) -> Sign | None:
+        """The error that a line names, as in a console."""
+        data, errors = line.encode(), self._errors
+        if not errors.open:
+            self._closed, self._open_lines = errors.state(), []
+        self._open_lines.append(line)
+        if (taken := errors.open) and (sign := errors.sign_of(data)) is not None:
+            return sign
+        found = find_markers(data) if data[: len(TABLE)] != TABLE else None
+        if found is None:
+            errors.passed()
+        elif found.traceback:
+            errors.begin(data)
+        elif found.trouble:
+            return None if taken else errors.sign_of(data)
+        elif found.event is EventKind.KILLED:
+            return Sign(found.event, found.text)
+        return None
 
     def _new_settings(self) -> RunConfig | None:
         """Settings that differ from the last: a file is read once per poll, what is written meanwhile in the next."""
@@ -165,6 +244,9 @@ def _new(payload: bytes) -> SwanlabRecord | None:
             continue
         if number == _SCALAR:
             return _scalar(value)
+        if number == _LOG:
+            line = dict(framing.fields(value))
+            return PrintedLine(framing.text(line.get(_LINE, b"")), _seconds(line.get(_PRINTED_AT)))
         if number == _SAVE and (1, b"config") in framing.fields(value):
             return ConfigWritten()
         if number == _FINISH:
@@ -210,8 +292,11 @@ def _old(payload: bytes) -> SwanlabRecord | None:
         return LoggedNumber(str(data.get("key")), row_numbers.whole(data.get("step")), values.get("value"), time)
     if kind == "Runtime" and data.get("config_filename"):
         return ConfigWritten()
-    if kind == "Log" and '  File "' in (text := str(data.get("message"))):
-        return StoredState(RUNNING, _last_line(text))
+    if kind == "Log":
+        text = str(data.get("message"))
+        if "\n" in text and '  File "' in text:  # what ended the run, in one record; others hold a line each
+            return StoredState(RUNNING, _last_line(text))
+        return PrintedLine(text, iso_seconds(data.get("create_time")))
     return StoredState(1 if data.get("success") is True else 2, "") if kind == "Footer" else None
 
 

@@ -104,7 +104,7 @@ class TrackerFile(TrackerSource):
 
         Args:
             run: the run's name in a file of several.
-            tables: whether completion tables are read (not where the run has them in another channel).
+            tables: whether completion tables and a console's lines are read (not where another channel has them).
         """
         super()._begin()
         self._run, self._read_tables = run, tables
