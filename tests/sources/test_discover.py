@@ -127,6 +127,28 @@ def test_naming_a_part_of_a_run(tmp_path: Path, below: str, name: str) -> None:
     assert run.name == name
 
 
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        ("exp9/output/logging.jsonl", "exp9/output/logging"),
+        ("exp9/train.log", "exp9/train"),
+        ("exp9/logging/metrics.jsonl", "exp9/logging/metrics"),
+        ("exp9/output/train-20261121.log", "train-20261121"),
+        ("exp9/output/night.log", "night"),
+    ],
+)
+def test_a_log_of_a_common_name_is_named_with_its_folders(tmp_path: Path, log: str, name: str) -> None:
+    """As far up as it takes to say which job it is."""
+    (run,) = discover(write(tmp_path / log, CONSOLE))
+    assert run.name == name
+
+
+def test_a_folder_of_a_common_name_is_named_with_its_parent(tmp_path: Path) -> None:
+    write(tmp_path / "exp9/logging/night.log", CONSOLE)
+    (run,) = discover(tmp_path / "exp9/logging")
+    assert run.name == "exp9/logging"
+
+
 def test_a_folder_of_folders_of_runs(tmp_path: Path) -> None:
     """Runs called `runs/x/run` and below: names unique, parents prepended where they clash."""
     trl_run(tmp_path / "runs/a/one")

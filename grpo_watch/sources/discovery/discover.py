@@ -44,6 +44,8 @@ __all__ = ["ChannelContent", "Discoverer", "FoundChannel", "FoundRun", "discover
 
 DATED = re.compile(r"\d{8}")
 """A folder named by its date tells jobs apart."""
+COMMON = re.compile(r"train(?:ing|er)?(?:[_-]logs?)?|logging|std(?:out|err)|console|metrics|nohup|out|history")
+"""More names of logs, without their suffix, and of folders that don't say which job it is."""
 HOLDS_NO_CONFIG = frozenset({"runs", "wandb", "completions", "logs", "log", "tensorboard", "tb"})
 
 
@@ -325,14 +327,17 @@ def _relative(path: Path, root: Path) -> str:
 
 def _telling(parts: Sequence[str]) -> int:
     """How many of the last parts of a path it takes to have one that says which job it is."""
-    telling = (not MEMBER.fullmatch(part) or DATED.search(part) for part in reversed(parts[1:]))
+    telling = (
+        not (MEMBER.fullmatch(part) or COMMON.fullmatch(part)) or DATED.search(part) for part in reversed(parts[1:])
+    )
     return next((at for at, tells in enumerate(telling, 1) if tells), 1)
 
 
 def unique_names(found: Sequence[RunDraft]) -> list[str]:
     """A name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ.
 
-    A folder that is called the same in every job (``output``, ``runs``) has its parent's name before its own.
+    A folder or log that is called the same in every job (``output``, ``train``) has its parents' names before its own,
+    up to the first that says more.
     """
     longest = [(*real_path(draft.root).parts, *filter(None, [draft.lone, draft.job])) for draft in found]
     lengths = [_telling(parts) for parts in longest]
