@@ -27,7 +27,7 @@ class HttpListener:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._web, self._allowed = settings.web, settings.web.allowed_hosts
+        self._web, self._allowed, self._sends = settings.web, settings.web.allowed_hosts, bool(settings.sinks)
         self._keys, self._tls = protection_of(settings.web)
         self._scheme = "http" if self._tls is None else "https"
         self._host, port = split_listen(settings.listen)
@@ -54,6 +54,11 @@ class HttpListener:
         return f"{self._scheme}://{place}/"
 
     @property
+    def sent(self) -> str:
+        """The page's address in messages: empty where only this machine reaches it, unless the settings have it."""
+        return "" if is_loopback(self._host) and not self._web.url else self.page
+
+    @property
     def link(self) -> str:
         """What opens the page in a browser on this machine, with the token that the daemon made; else empty."""
         port = self.address.rpartition(":")[2]
@@ -75,7 +80,7 @@ class HttpListener:
         """The lines printed at the start: addresses and warnings."""
         lines = [f"page: {self.link}"] if self.link else []
         lines.append(f"metrics: {self._scheme}://{self.address}/metrics")
-        lines += [] if self.page else [NO_LINK]
+        lines += [NO_LINK] if self._sends and not self.sent else []
         plain = self._keys.anywhere and self._tls is None and not is_loopback(self._host)
         return [*lines, PLAIN] if plain else lines
 

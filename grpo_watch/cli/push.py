@@ -32,7 +32,7 @@ class PushSetup:
 
     Args:
         current: the settings in force; mutes and the backlog's are asked again each time.
-        page: address of the status page.
+        page: address of the status page in messages, or empty.
         instance: names this watcher where several push to one place.
         daemon: the daemon, once there is one.
 

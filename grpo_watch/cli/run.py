@@ -170,7 +170,7 @@ def running(
         options=lambda found: options_for(poller.addressed(found), current.settings, given.ended, given.overrides),
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
-        plan=plan_of(settings, exit_when_done=exit_when_done),
+        plan=plan_of(settings, exit_when_done=exit_when_done, page=front.page),
         report=lambda snapshot: show(*lines_of(snapshot)),
         dispatcher=pushed.dispatcher,
         receivers=pushed.prepared,
@@ -215,19 +215,20 @@ def _opened(
         last = before.state_writer if before else None
         store = Store(folder, time.time(), began=last.store.started if last else None)
         state_writer = StateWriter(store, last.left if last else None)
-        pushed = PushSetup(current, front.page, folder.name, daemon)
+        pushed = PushSetup(current, front.sent, folder.name, daemon)
     except BaseException:
         front.close()
         raise
     return Basis(current, places, folder, state_writer, front.address), front, pushed
 
 
-def plan_of(settings: Settings, *, exit_when_done: bool) -> DaemonOptions:
+def plan_of(settings: Settings, *, exit_when_done: bool, page: str = "") -> DaemonOptions:
     """How the daemon behaves under these settings."""
     return DaemonOptions(
         retention_days=settings.retention.days,
         retention_bytes=settings.retention.max_mb * 1e6,
         exit_when_done=exit_when_done,
+        page=page,
     )
 
 

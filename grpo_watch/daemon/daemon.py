@@ -41,12 +41,16 @@ log = logging.getLogger("grpo_watch.daemon")
 
 @dataclass(frozen=True, slots=True)
 class DaemonOptions:
-    """How the daemon behaves. ``linger`` is how many seconds an ended run stays on ``/metrics``."""
+    """How the daemon behaves.
+
+    ``linger`` is how many seconds an ended run stays on ``/metrics``, ``page`` the status page's address there.
+    """
 
     linger: float = 3_600.0
     retention_days: float = 14.0
     retention_bytes: float = 500e6
     exit_when_done: bool = False
+    page: str = ""
 
 
 DEFAULT = DaemonOptions()
@@ -297,7 +301,7 @@ class Daemon:
             deliveries=self._dispatcher.counts(),
             queues=self._dispatcher.lengths(),
             troubled=frozenset(self._dispatcher.troubled),
-            page=self._dispatcher.page,
+            page=self._plan.page,
             past=tuple(self._registry.past_views.values()),
         )
 

@@ -31,7 +31,7 @@ class NotificationDispatcher:
     Args:
         routed: the receivers.
         settings: those in force; asked again each time, so that a reload counts.
-        page: the address of the status page, or empty.
+        page: the address of the status page in messages, or empty.
         chance: numbers in 0…1.
     """
 
@@ -44,7 +44,7 @@ class NotificationDispatcher:
     ) -> None:
         self.outboxes: Sequence[Outbox] = [Outbox(each, chance) for each in routed]
         """One for each receiver; another list once the settings brought other receivers."""
-        self._chance, self._settings, self.page = chance, settings, page
+        self._chance, self._settings, self._page = chance, settings, page
         self._gather_until: float | None = 0.0
         self._started, self._ahead = 0.0, False
         self._leaving: list[Outbox] = []
@@ -245,7 +245,7 @@ class NotificationDispatcher:
             watch.recorder.history.recent,
             now,
             watch.options.labels,
-            self.page,
+            self._page,
             {rule.name: rule for rule in watch.pipeline.rules},
             chosen.runbook_url,
             chosen.privacy.messages,

@@ -55,18 +55,28 @@ def test_links_and_warnings(settings: dict[str, Any], page: str, warned: int, tm
         ({"listen": "0.0.0.0:0", "web": {"token_file": "token"}}, ""),
         ({"listen": "0.0.0.0:0", "web": {"url": "https://grpo.example.org/night"}}, "https://grpo.example.org/night/"),
         ({"listen": "127.0.0.1:0", "web": {"url": "https://grpo.example.org/"}}, "https://grpo.example.org/"),
+        ({"listen": "127.0.0.1:0"}, ""),
+        ({"listen": "[::1]:0", "web": {"token_file": "token"}}, ""),
+        ({"listen": "localhost:0", "web": {"url": "http://127.0.0.1:9853"}}, "http://127.0.0.1:9853/"),
     ],
 )
-def test_no_link_leads_where_the_page_does_not_answer(settings: dict[str, Any], page: str, tmp_path: Path) -> None:
-    """Without a key other machines are refused, and so is a name that is not allowed; a proxy's address is given.
+@pytest.mark.parametrize("receivers", [True, False])
+def test_no_link_leads_where_the_page_does_not_answer(
+    settings: dict[str, Any],
+    page: str,
+    receivers: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """Nobody else reaches loopback, without a key they are refused, and so is a name that is not allowed.
 
-    Its absence is printed at the start.
+    A proxy's address is given. Where there is a receiver, the absence of a link is printed at the start.
     """
     secret_file(tmp_path / "token", "geheim")
-    front = HttpListener(converted(Settings, settings, tmp_path))
+    sinks = [{"type": "webhook", "url": "http://hook"}] if receivers else []
+    front = HttpListener(converted(Settings, {**settings, "sinks": sinks}, tmp_path))
     try:
-        assert front.page == page
-        assert (NO_LINK in front.start_lines()) == (not page)
+        assert front.sent == page
+        assert (NO_LINK in front.start_lines()) == (receivers and not page)
     finally:
         front.close()
 
@@ -78,7 +88,7 @@ def test_a_link_for_this_machine_is_printed_where_it_listens_everywhere(tmp_path
         front.protect(tmp_path)
         port = front.address.rpartition(":")[2]
         assert front.start_lines()[0].startswith(f"page: http://127.0.0.1:{port}/?token=")
-        assert (front.page, front.start_lines()[-1]) == ("", NO_LINK)
+        assert (front.page, front.sent) == ("", "")
     finally:
         front.close()
 

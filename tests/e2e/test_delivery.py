@@ -78,6 +78,8 @@ def test_an_alert_arrives_and_is_counted(run: Run, tmp_path: Path) -> None:
         assert until(lambda: reported(hook), daemon.child) == [("firing", KL)]
         sample = 'grpo_watch_deliveries_total{outcome="delivered",sink="webhook:127.0.0.1'
         until(lambda: sample in daemon.get("/metrics"), daemon.child)
+        assert json.loads(hook.sent[0].body)["page"] == ""  # nobody else reaches loopback
+        assert "set web.url" in daemon.said()
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_alertmanager_has_the_alert_and_has_it_after_kill_minus_nine(
 
     runs = [{"path": str(tmp_path / "runs" / "*"), "labels": {"team": "math"}}]
     sinks = [{"type": "alertmanager", "url": f"http://127.0.0.1:{port}", "heartbeat": True}]
-    config = configured(tmp_path, sinks, runs=runs)
+    config = configured(tmp_path, sinks, runs=runs, web={"url": "https://grpo.example.org"})
     run, state, options = tmp_path / "runs" / FROZEN, tmp_path / "state", ("--config", str(config))
     with serving(command, port, "/-/ready"):
         with watching(run, state=state, options=options) as daemon:
@@ -86,7 +86,7 @@ def test_alertmanager_has_the_alert_and_has_it_after_kill_minus_nine(
             own = {"alertname": "GrpoRunAlert", "rule": RULE, "run": FROZEN, "severity": "critical", "team": "math"}
             assert alert["labels"] == own
             assert "reference KL 0" in alert["annotations"]["evidence"]
-            assert alert["annotations"]["page"].startswith(daemon.url)
+            assert alert["annotations"]["page"].startswith("https://grpo.example.org/#/run/")
             before = until(alive, daemon.child)
             daemon.child.send_signal(signal.SIGKILL)
             daemon.ends()
