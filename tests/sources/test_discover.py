@@ -56,9 +56,9 @@ def trl_run(root: Path) -> Path:
 def swift_run(root: Path) -> Path:
     """An ms-swift run that was resumed: two vN- folders."""
     write(root / "train.log", SWIFT_CONSOLE)
-    for folder in ("v1-20261121-084104", "v0-20261121-084049"):
+    for folder, step in (("v1-20261121-084104", 21), ("v0-20261121-084049", 1)):
         out = root / "output" / folder
-        write(out / "logging.jsonl", json.dumps(SWIFT_ROW) + "\n")
+        write(out / "logging.jsonl", json.dumps({**SWIFT_ROW, "global_step/max_steps": f"{step}/80"}) + "\n")
         write(out / "completions.jsonl", json.dumps(TABLE) + "\n")
         write(out / "args.json", "{}")
         write(out / "checkpoint-20/trainer_state.json", "{}")

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.sources.discovery.discover import Discoverer, discover
-from tests.sources.test_discover import SWIFT_CONSOLE, SWIFT_ROW, write
+from tests.sources.test_discover import SWIFT_CONSOLE, SWIFT_ROW, TABLE, write
 
 FIRST, SECOND, THIRD = "v0-20270103-101500", "v1-20270103-101530", "v2-20270103-111500"
 START = 1_800_000_000
 
 
 def version(
-    output: Path, name: str, began: int, ended: int, resumed_from: str | None = None, **settings: object
+    output: Path, name: str, began: int, ended: int, resumed_from: str | None = None, step: int = 1, **settings: object
 ) -> Path:
     """A version folder of ms-swift: its arguments were written when it began, its log when it ended."""
     folder = output / name
@@ -25,7 +25,7 @@ def version(
     given = {**given, "max_steps": 80, "resume_from_checkpoint": resumed_from, **settings}
     for file, text, at in (
         ("args.json", json.dumps(given), began),
-        ("logging.jsonl", json.dumps(SWIFT_ROW) + "\n", ended),
+        ("logging.jsonl", json.dumps({**SWIFT_ROW, "global_step/max_steps": f"{step}/80"}) + "\n", ended),
     ):
         os.utime(write(folder / file, text), (START + at, START + at))
     return folder
@@ -35,10 +35,26 @@ def names(path: Path) -> list[str]:
     return sorted(run.name for run in discover(path))
 
 
-def test_one_after_the_other_under_the_same_settings_is_one_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("step", "logged_every", "one"), [(1, 1, False), (5, 5, False), (21, 1, True), (25, 5, True)])
+def test_the_second_continues_the_first_unless_it_begins_at_the_beginning(
+    tmp_path: Path, step: int, logged_every: int, *, one: bool
+) -> None:
+    version(tmp_path / "output", FIRST, 0, 60, logging_steps=logged_every)
+    version(tmp_path / "output", SECOND, 61, 120, step=step, logging_steps=logged_every)
+    assert names(tmp_path / "output") == ([f"{tmp_path.name}/output"] if one else [FIRST, SECOND])
+
+
+def test_a_folder_without_a_row_yet_is_no_attempt(tmp_path: Path) -> None:
+    """What it continues shows by its first row, or by a resume setting."""
     version(tmp_path / "output", FIRST, 0, 60)
-    version(tmp_path / "output", SECOND, 61, 120)
-    assert names(tmp_path / "output") == [f"{tmp_path.name}/output"]
+    second = version(tmp_path / "output", SECOND, 61, 120, step=21)
+    rows = (second / "logging.jsonl").read_text()
+    (second / "logging.jsonl").write_text("")
+    os.utime(write(second / "completions.jsonl", json.dumps(TABLE) + "\n"), (START + 70, START + 70))
+    discoverer = Discoverer()
+    assert sorted(run.name for run in discoverer.discover(tmp_path / "output")) == [FIRST, SECOND]
+    os.utime(write(second / "logging.jsonl", rows), (START + 70, START + 70))
+    assert [run.name for run in discoverer.discover(tmp_path / "output")] == [f"{tmp_path.name}/output"]
 
 
 def test_two_that_write_at_the_same_time_are_two_runs(tmp_path: Path) -> None:
@@ -50,7 +66,7 @@ def test_two_that_write_at_the_same_time_are_two_runs(tmp_path: Path) -> None:
 def test_a_folder_that_goes_on_growing_makes_two_runs_of_one(tmp_path: Path) -> None:
     """The second folder appears while the first rests: until that writes again, it may have been stopped."""
     first = version(tmp_path / "output", FIRST, 0, 30)
-    version(tmp_path / "output", SECOND, 31, 40)
+    version(tmp_path / "output", SECOND, 31, 40, step=21)
     discoverer = Discoverer()
     assert [run.name for run in discoverer.discover(tmp_path / "output")] == [f"{tmp_path.name}/output"]
     os.utime(first / "logging.jsonl", (START + 45, START + 45))
@@ -60,7 +76,7 @@ def test_a_folder_that_goes_on_growing_makes_two_runs_of_one(tmp_path: Path) -> 
 
 def test_other_settings_make_another_run(tmp_path: Path) -> None:
     version(tmp_path / "output", FIRST, 0, 60)
-    version(tmp_path / "output", SECOND, 61, 120, learning_rate=5e-6)
+    version(tmp_path / "output", SECOND, 61, 120, step=21, learning_rate=5e-6)
     assert names(tmp_path / "output") == [FIRST, SECOND]
 
 
@@ -86,7 +102,7 @@ def test_each_job_keeps_its_attempts(tmp_path: Path) -> None:
 
 def test_folders_that_were_copied_in_any_order_say_nothing_by_their_times(tmp_path: Path) -> None:
     version(tmp_path / "output", FIRST, 500, 500)
-    version(tmp_path / "output", SECOND, 499, 499)
+    version(tmp_path / "output", SECOND, 499, 499, step=21)
     assert names(tmp_path / "output") == [f"{tmp_path.name}/output"]
 
 
@@ -100,7 +116,7 @@ def test_one_console_beside_them_is_one_job_unless_both_write(tmp_path: Path, en
 
 def test_arguments_that_are_half_written_decide_nothing(tmp_path: Path) -> None:
     version(tmp_path / "output", FIRST, 0, 60)
-    second = version(tmp_path / "output", SECOND, 61, 120, learning_rate=5e-6)
+    second = version(tmp_path / "output", SECOND, 61, 120, step=21, learning_rate=5e-6)
     whole = (second / "args.json").read_text()
     os.utime(write(second / "args.json", whole[:40]), (START + 61, START + 61))
     discoverer = Discoverer()

@@ -24,7 +24,9 @@ from contextlib import suppress
 
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import SourceError
+from grpo_watch.frameworks.row_numbers import place
 from grpo_watch.sources.files.decompress import beginning
+from grpo_watch.sources.rows.jsonl import decode
 from grpo_watch.sources.settings.documents import json_object
 from grpo_watch.sources.settings.run_config import ARGUMENTS, read_run_config
 from grpo_watch.sources.trackers.tracker_files import TRACKERS
@@ -268,11 +270,14 @@ MAY_CHANGE = frozenset(
 """Settings that a continued job may change; another value of any other one makes another job."""
 BOTH_WROTE_SECONDS = 2.0
 """Two jobs wrote at the same time for at least this long; files that are copied one after the other never do."""
-LARGEST_ARGUMENTS = 4 << 20
+LARGEST_ARGUMENTS, FIRST_ROWS = 4 << 20, 64 << 10
 
 
 class _Version(Struct):
-    """One version folder: its channels, when its files were written (Unix seconds), and the job's settings."""
+    """One version folder: its channels, when its files were written (Unix seconds), and the job's settings.
+
+    ``begins``: the step of its first row; 0 before there is one.
+    """
 
     folder: Path
     parts: list[FoundPart] = field(default_factory=list)
@@ -280,10 +285,12 @@ class _Version(Struct):
     last: float = 0.0
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     resumed_from: str = ""
+    begins: int = 0
 
     def continues(self, job: Sequence[_Version], *, one_console: bool) -> bool:
-        """Whether this folder is the next attempt of a job: it resumes from it, or follows it with its settings.
+        """Whether this folder is the next attempt of a job: it resumes from it, or goes on after it with its settings.
 
+        Without a resume setting, what begins at the first step that is logged is another job under the same settings.
         One console beside the folders stands for a shell that started each of them, with whatever settings.
         """
         if any(before.folder.name in self.resumed_from for before in job):
@@ -294,21 +301,25 @@ class _Version(Struct):
             return False
         if one_console:
             return True
+        logged_every = self.settings.get("logging_steps")
+        if self.begins <= (logged_every if isinstance(logged_every, int) else 1):
+            return False
         both = self.settings.keys() & before.settings.keys() - MAY_CHANGE
         return all(self.settings[name] == before.settings[name] for name in both)
 
 
 class VersionFolders:
-    """Remembers each folder's settings, which do not change while a job writes to it."""
+    """Remembers each folder's settings and first step, which do not change while a job writes to it."""
 
     def __init__(self) -> None:
+        self._begins: dict[Path, int] = {}
         self._settings: dict[Path, tuple[Mapping[str, Scalar], str]] = {}
 
     def runs(self, draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
         """The draft itself, or one draft per job if its version folders belong to several.
 
         A folder is an attempt of the job before it if it resumes from there, or if it was written after it under the
-        same settings.
+        same settings and its first row is not that of a job's beginning.
         """
         versions = self._versions(draft, roots)
         inside = [part for version in versions for part in version.parts]
@@ -337,6 +348,9 @@ class VersionFolders:
         if len(found) > 1:
             for version in found.values():
                 version.settings, version.resumed_from = self._asked(version.folder, roots)
+                version.begins = self._begins.get(version.folder) or _first_step(version, roots)
+                if version.begins:
+                    self._begins[version.folder] = version.begins
                 times = sorted(_times(version))
                 version.first, version.last = (times[0], times[-1]) if times else (0.0, 0.0)
         return sorted(found.values(), key=lambda version: version_order(version.folder.name))
@@ -359,6 +373,15 @@ def _times(version: _Version) -> Iterator[float]:
     for path in (*files, *(version.folder / name for name in ARGUMENTS)):
         with suppress(OSError):  # not there, or gone meanwhile: it says nothing
             yield path.stat().st_mtime
+
+
+def _first_step(version: _Version, roots: Sequence[Path]) -> int:
+    """The step of the first row of its log; 0 while there is none."""
+    for path in (part.path for part in version.parts if part.what is ChannelContent.JSONL):
+        with suppress(OSError, SourceError):  # it can't be read: it says nothing
+            rows = map(decode, beginning(path, roots, FIRST_ROWS).split(b"\n"))
+            return next((step for row in rows if row is not None and (step := place(row).step)), 0)
+    return 0
 
 
 def _resumed_from(folder: Path, roots: Sequence[Path]) -> str:
