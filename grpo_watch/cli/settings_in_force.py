@@ -14,7 +14,7 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.config.document import nearest
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError, FilePlace
-from grpo_watch.rules.packs import load_rules, rules_for
+from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 
 NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots")
@@ -73,7 +73,7 @@ def rules_in_force(settings: Settings) -> RuleSet:
 
 
 def rules_to_send(settings: Settings, file: Path | None = None) -> RuleSet:
-    """The same, for who sends what they find: a receiver of a rule that there is not would never get anything.
+    """The same, for those who send what they find: a receiver of a rule that there is not would never get anything.
 
     A mute of one is logged: it keeps nothing back.
 
@@ -81,7 +81,9 @@ def rules_to_send(settings: Settings, file: Path | None = None) -> RuleSet:
         RuleError: a file of rules is wrong.
         ConfigError: a receiver names no rule.
     """
-    found, names = rules_in_force(settings), [rule.name for rule in rules_for(settings)]
+    detectors = catalogue()
+    rules = load_rules(settings.rules, language=settings.language, detectors=detectors)
+    names = [rule.name for rule in rules]  # also those that are disabled
 
     def unknown(pattern: str) -> str | None:
         near = nearest(pattern, names) or "`grpo-watch rules list` lists all"
@@ -95,4 +97,4 @@ def rules_to_send(settings: Settings, file: Path | None = None) -> RuleSet:
     for mute in settings.mute:
         if mute.end > time.time() and (fix := unknown(mute.rule)):
             log.warning("a mute names no rule", extra={"fields": {"mute": mute.rule, "fix": fix}})
-    return found
+    return rule_set(rules, detectors)
