@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -26,6 +27,7 @@ ENTRY = re.compile(
     r"(?P<requirement>[A-Za-z0-9._-]+==[^\s;]+(?: ; [^\\\n]+)?) \\\n"
     r"(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+"
 )
+BASE = re.compile(r"^FROM python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}\b", re.MULTILINE)
 IMAGE_EXTRAS = ("apprise", "parquet")
 
 
@@ -98,7 +100,7 @@ def test_the_dockerfile_has_no_finding_of_its_linter(tmp_path: Path, program: Ca
     done = subprocess.run([program("hadolint"), DOCKERFILE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     worse = tmp_path / "Dockerfile"
-    worse.write_text(DOCKERFILE.read_text().replace("python:3.13.9-slim-bookworm", "python:latest"))
+    worse.write_text(BASE.sub("FROM python:latest", DOCKERFILE.read_text()))
     assert subprocess.run([program("hadolint"), worse], capture_output=True, check=False).returncode == 1
 
 
@@ -106,10 +108,19 @@ def test_it_is_nobody_and_builds_from_the_lock() -> None:
     text = DOCKERFILE.read_text()
     image = read_image(text)
     assert image.user >= 10_000
-    assert text.count("FROM python:3.13.9-slim-bookworm") == 2
     installs = re.findall(r"pip[^\n&]* (?:install|wheel) (?:\\\n|[^\n&])*", text.replace("\\\n", " "))
     assert len(installs) == 4
     assert all("--require-hashes" in each or "--no-index" in each for each in installs)
+
+
+def test_both_stages_begin_with_one_image_by_its_digest() -> None:
+    """A tag alone is rebuilt under the same name."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if line.startswith("FROM ")]
+    assert len(lines) == 2
+    assert len({found[0] for line in lines if (found := BASE.match(line))}) == 1
+    assert all(BASE.match(line) for line in lines)
+    (update,) = yaml.safe_load(Path(".github/dependabot.yml").read_text())["updates"]
+    assert (update["package-ecosystem"], update["directory"]) == ("docker", f"/{DOCKERFILE.parent}")
 
 
 def test_only_what_is_copied_is_sent_to_the_engine() -> None:
