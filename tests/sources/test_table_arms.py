@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from grpo_watch.engine.records import RawRow
+from grpo_watch.sources.base import Source
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.rows.tables import TableSource, arms_of, step_key
+from grpo_watch.sources.rows.document import DocumentSource
+from grpo_watch.sources.rows.jsonl import JsonlSource
+from grpo_watch.sources.rows.layouts import step_key
+from grpo_watch.sources.rows.tables import TableSource, arms_of
+
+READERS: dict[str, Callable[..., Source]] = {"csv": TableSource, "jsonl": JsonlSource, "json": DocumentSource}
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """The rows as a table, as JSON lines or as one list, by the file's name."""
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, [*rows[0]])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        lines = path.suffix == ".jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows) if lines else json.dumps(rows))
+    return path
 
 
 def read(path: Path, name: str) -> list[RawRow]:
@@ -29,6 +54,62 @@ def test_one_run_stays_one() -> None:
     assert arms_of("seed,step,reward\n1,1,0.5\n2,2,0.5\n").names == ()
     assert arms_of("step,reward\n1,0.5\n1,0.5\n").names == ()
     assert arms_of("").names == ()
+
+
+ROWS: list[dict[str, Any]] = [
+    {"algo": algo, "step": step, "loss": 0.5, "kl": 0.1, "reward": at + step / 10}
+    for at, algo in enumerate(("ppo", "grpo"))
+    for step in range(1, 6)
+]
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("column", ["algo", "method", "seed", "agent"])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "json"])
+def test_runs_told_by_a_column_whatever_holds_them(
+    tmp_path: Path,
+    suffix: str,
+    column: str,
+    interleaved: bool,  # noqa: FBT001
+) -> None:
+    """Runs one after the other, or step by step; they were one run of two attempts, or the first alone."""
+    rows = [{column if key == "algo" else key: value for key, value in row.items()} for row in ROWS]
+    path = write(tmp_path / f"m.{suffix}", sorted(rows, key=lambda row: row["step"]) if interleaved else rows)
+    assert [run.name for run in discover(tmp_path)] == [f"m.{suffix}#ppo", f"m.{suffix}#grpo"]
+    source = READERS[suffix](f"m.{suffix}#grpo", path, [tmp_path])
+    found = [item for item in [*source.poll(None), *source.finish()] if isinstance(item, RawRow)]
+    assert [(row.step, row.values["reward"]) for row in found] == [(step, 1 + step / 10) for step in range(1, 6)]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "json"])
+def test_runs_told_by_two_columns(tmp_path: Path, suffix: str) -> None:
+    rows = [{**row, "seed": seed, "model": "qwen"} for seed in (1, 2) for row in ROWS]
+    write(tmp_path / f"m.{suffix}", rows)
+    names = [f"m.{suffix}#{algo}/{seed}" for seed in (1, 2) for algo in ("ppo", "grpo")]
+    assert [run.name for run in discover(tmp_path)] == names
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "json"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"seed": 42},  # a setting
+        {"group": 3, "name": "qwen-grpo"},
+    ],
+)
+def test_a_column_of_one_value_splits_nothing(tmp_path: Path, suffix: str, column: dict[str, object]) -> None:
+    write(tmp_path / f"m.{suffix}", [{**row, **column} for row in ROWS[:5]])
+    assert len(discover(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "json"])
+def test_a_resumed_run_and_an_evaluation_are_no_further_runs(tmp_path: Path, suffix: str) -> None:
+    """A name that changes with the attempt, each with steps of its own; rows of an evaluation beside training."""
+    write(tmp_path / f"m.{suffix}", [{**row, "run_id": f"part-{row['step'] > 3}"} for row in ROWS[:5]])
+    assert len(discover(tmp_path)) == 1
+    names = {"ppo": "train", "grpo": "eval"}
+    write(tmp_path / f"m.{suffix}", [{**row, "algo": "grpo", "name": names[str(row["algo"])]} for row in ROWS])
+    assert len(discover(tmp_path)) == 1
 
 
 def test_wandbs_export_of_a_chart(tmp_path: Path) -> None:

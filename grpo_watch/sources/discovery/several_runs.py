@@ -19,11 +19,12 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import STEPS
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
-from grpo_watch.sources.discovery.sniff import ChannelContent
+from grpo_watch.sources.discovery.sniff import NAMES_RUN, ChannelContent
 from grpo_watch.sources.files.reading import open_regular, real_path
 from grpo_watch.sources.rows.document import parts_in, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, TableParser
-from grpo_watch.sources.rows.layouts import MARK, runs_of
+from grpo_watch.sources.rows.jsonl import decode, runs_in
+from grpo_watch.sources.rows.layouts import MARK, run_columns, runs_of
 from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
 from grpo_watch.sources.rows.tables import LOOKED_AT, arms_of, grid, keys_of, row_of
 from grpo_watch.sources.trackers import framing
@@ -33,6 +34,8 @@ from grpo_watch.sources.trackers.tracker_source import BlockLog, LoggedRun
 
 SPAN_LOOKED_AT = 1 << 20
 """Bytes at the beginning and at the end of a log in which a row of its history is looked for."""
+FIRST_LOOKED_AT = 1 << 16
+"""Bytes of the beginning in which a log of several runs names one; its end is looked at only then."""
 RUN = re.compile(r"\.(?:db|sqlite)#(.+)", re.DOTALL)
 DATABASES = frozenset(
     ChannelContent(one.WHAT) for one in TRACKERS if issubclass(one, DatabaseSource) and ".db" in one.SUFFIXES
@@ -285,13 +288,28 @@ def _pieces(part: FoundPart, roots: Sequence[Path]) -> list[tuple[str, str]]:
 def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[str, ...]:
     document = part.what is ChannelContent.JSON_DOCUMENT
     table = part.what is ChannelContent.TABLE and part.path.suffix in {".csv", ".tsv"}
-    if part.job is not None or not (document or table):
+    lines = part.what is ChannelContent.JSONL
+    if part.job is not None or not (document or table or lines):
         return ()
     with suppress(OSError, SourceError):
+        if lines and not _may_hold_runs(part.path, roots):
+            return ()
         text = _text(part.path, roots, LOOKED_AT)
         if text is not None:
-            return runs_of(parts_in(text, part.path.name)) if document else arms_of(text).names
+            runs = runs_in(text) if lines else arms_of(text).names
+            return runs_of(parts_in(text, part.path.name)) if document else runs
     return ()
+
+
+def _may_hold_runs(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether the first and the last rows of a log name different runs."""
+    with os.fdopen(open_regular(path, (*roots, real_path(path).parent)), "rb") as file:
+        first = file.read(FIRST_LOOKED_AT)
+        if not NAMES_RUN.search(first):
+            return False
+        file.seek(max(len(first), os.fstat(file.fileno()).st_size - SPAN_LOOKED_AT))
+        rows = filter(None, map(decode, (first + b"\n" + file.read()).splitlines()))
+        return len({tuple(str(row[key]) for key in run_columns(row)) for row in rows if run_columns(row)}) > 1
 
 
 def _text(path: Path, roots: Sequence[Path], largest: int) -> str | None:

@@ -20,7 +20,7 @@ from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import guess, names_updates
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
-from grpo_watch.sources.rows.layouts import single_number, step_key
+from grpo_watch.sources.rows.layouts import MARK, by_run, names_run, run_columns, single_number, step_key
 from grpo_watch.sources.rows.step_assembly import StepFeed
 
 REWARD = "reward"
@@ -121,6 +121,7 @@ class JsonlSource(LineSource):
 
     def _recall(self, state: Mapping[str, Scalar]) -> None:
         self._last, self._finished = row_numbers.whole(state.get("step")), state.get("finished") is True
+        self._run = self.name.partition(MARK)[2]
 
     def _remembered(self) -> dict[str, Scalar]:
         return {"step": self._last, "finished": self._finished}
@@ -147,6 +148,8 @@ class JsonlSource(LineSource):
         return self._row(row, seen)
 
     def _row(self, row: dict[str, Any], seen: float | None) -> RawRow | None:
+        if self._run and not names_run(row, run_columns(row), self._run):
+            return None
         if self._columns:
             own = {column: name for name, column in self._columns.items()}
             row = {own.get(key, key): value for key, value in row.items()}
@@ -255,6 +258,12 @@ class JsonlPiecesSource(TailSource):
         self._feed.add(line.start, step, values, time, seen)
         if self._feed.late > before:
             self.stats.skip(Skip.DUPLICATE, f"byte {line.start}: step {step} was complete already")
+
+
+def runs_in(text: str) -> tuple[str, ...]:
+    """The runs whose rows stand in one file of JSON lines; none where it holds one alone."""
+    rows = [named_step(row) for line in text.splitlines() if (row := decode(line.encode())) is not None]
+    return tuple(by_run([row for row in rows if row_numbers.place(row).step is not None]))
 
 
 FEWEST = 4

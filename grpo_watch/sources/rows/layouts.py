@@ -33,6 +33,12 @@ MOST_RUNS = 64
 MARK = "#"
 """What stands between the file and the run's name in the name of a channel."""
 RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
+RUN_COLUMNS = frozenset(
+    {"arm", "run", "run_id", "run_name", "runid", "name", "experiment", "exp", "exp_name", "variant", "method"}
+    | {"config", "setting", "seed", "model", "trial", "condition", "group", "algo", "algorithm"}
+    | {"agent", "agent_id", "agent_name"}
+)
+"""Columns with which people name the runs of one table, or the agents that are trained beside each other."""
 METRIC_NAMES = (
     *("name", "metric", "key", "tag", "variable", "metric_name", "metric.name", "metricName"),
     *("series", "field", "label"),
@@ -79,6 +85,35 @@ def runs_of(parts: Mapping[str, Rows]) -> tuple[str, ...]:
     return tuple(runs) if same and 1 < len(runs) <= MOST_RUNS else ()
 
 
+def run_columns(keys: Iterable[str]) -> list[str]:
+    """The keys that may name a row's run."""
+    return [key for key in keys if key.strip().lower() in RUN_COLUMNS]
+
+
+def names_run(row: Mapping[str, object], columns: Sequence[str], run: str) -> bool:
+    """Whether a row is of the run, which one of its columns or the first of them together name."""
+    return any(_run(row, columns[:count]) == run for count in range(1, len(columns) + 1))
+
+
+def _run(row: Mapping[str, object], columns: Sequence[str]) -> str:
+    return "/".join(str(row.get(column)).strip() for column in columns)
+
+
+def by_run(rows: Sequence[Mapping[str, object]]) -> dict[str, Rows]:
+    """The rows of each run, where a step comes again under another name; nothing where they are of one run.
+
+    Of several columns with names, the first that tell most rows of a step apart count.
+    """
+    columns, step = (run_columns(rows[0]), step_key(rows[0]) or "") if rows else ([], "")
+    at = [row for row in rows if is_number(row.get(step))]
+    apart = [len({(_run(row, columns[:count]), str(row[step])) for row in at}) for count in range(len(columns) + 1)]
+    named, found = columns[: apart.index(max(apart))], dict[str, Rows]()
+    for row in rows if named else ():
+        found.setdefault(_run(row, named), []).append(row)
+    several = 1 < len(found) <= MOST_RUNS and not any(map(EVALUATION.search, found))
+    return found if several else {}
+
+
 def shows_reward(rows: Rows) -> bool:
     """Whether these are several rows with a reward, or with two metrics that only training with rewards has."""
     keys = {key for row in rows[: LEAST_ROWS + 1] for key, value in row.items() if is_number(value)}
@@ -109,7 +144,10 @@ def _parts(part: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple
             yield from runs
             return
     rows = _rows(part)
-    if rows:
+    named = by_run(rows)
+    if named:
+        yield from (((*path, name), found) for name, found in named.items())
+    elif rows:
         yield path, rows
     elif isinstance(part, dict) and depth:
         for key, value in part.items():

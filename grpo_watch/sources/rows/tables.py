@@ -20,7 +20,7 @@ from grpo_watch.frameworks.row_numbers import STEPS, number
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.jsonl import LineSource
-from grpo_watch.sources.rows.layouts import MARK, step_key
+from grpo_watch.sources.rows.layouts import MARK, MOST_RUNS, by_run, names_run, run_columns, step_key
 
 NAMES: Mapping[str, str] = {"Step": "step", "Training Loss": "loss", "Validation Loss": "eval_loss", "Epoch": "epoch"}
 """Headers of transformers' notebook table and the keys that its logs call them."""
@@ -208,14 +208,14 @@ class TableSource(LineSource):
         self._arm = self.name.partition(MARK)[2]
         wide = _wide([name.strip() for name in self._names]) if self._arm else None
         self._places = wide.keys.get(self._arm, {}) if wide is not None else {}
-        self._named_in = arm_column(self._names) if self._arm and not self._places else None
+        self._named_by = run_columns(self._names) if self._arm and not self._places else []
         every = named_columns(self._names, self._tail.path.stem)
         names = [self._places[place] for place in sorted(self._places)] if self._places else every
         self._keys = keys_of(names, self._columns)
 
     def _row(self, text: str, seen: float | None) -> RawRow | None:
         cells = cells_of(text, self._delimiter)
-        if self._named_in is not None and cells[self._named_in : self._named_in + 1] != [self._arm]:
+        if self._named_by and not names_run(dict(zip(self._names, cells, strict=False)), self._named_by, self._arm):
             return None  # of another run
         if self._places and len(cells) == len(self._names):
             cells = [cells[place] for place in sorted(self._places)]
@@ -234,36 +234,27 @@ class TableSource(LineSource):
         return raw._replace(resolution=row.resolution)
 
 
-RUN_NAMES = frozenset(
-    {"arm", "run", "run_id", "run_name", "runid", "name", "experiment", "exp", "exp_name", "variant", "method"}
-    | {"config", "setting", "seed", "model", "trial", "condition", "group"}
-)
-"""Columns that people name the runs of one table with."""
 OF_RUN = re.compile(r"(?P<run>.+) - (?P<key>[^ ].*)")
 """A header of wandb's CSV export: the run's name and the metric."""
 BOUNDS = ("__MIN", "__MAX")
 """Endings of the columns that wandb adds to each of a chart."""
-MOST_ARMS = 64
 LOOKED_AT = 32 << 20
 
 
 class TableArms(Struct, frozen=True):
-    """The runs of a table. ``column``: where their names are in each line; None: in the header."""
+    """The runs of a table, and the columns of each where the header names them."""
 
     names: tuple[str, ...] = ()
-    column: int | None = None
     keys: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 def arms_of(text: str) -> TableArms:
     """The runs in a table; no names where it holds one alone."""
     header, rows = grid(text)
-    return _wide(header) or _long(header, rows)
-
-
-def arm_column(header: Sequence[str]) -> int | None:
-    """The place of the column that names the runs."""
-    return next((place for place, name in enumerate(header) if name.strip().lower() in RUN_NAMES), None)
+    wide = _wide(header)
+    if wide is not None or not run_columns(header):
+        return wide or TableArms()
+    return TableArms(tuple(by_run([dict(zip(header, cells, strict=True)) for cells in rows])))
 
 
 def _wide(header: Sequence[str]) -> TableArms | None:
@@ -277,22 +268,7 @@ def _wide(header: Sequence[str]) -> TableArms | None:
             found.setdefault(parts["run"], {})[place] = parts["key"]
     if not found or step_key(dict.fromkeys(shared.values())) is None:
         return None
-    return TableArms(tuple(found)[:MOST_ARMS], None, {run: {**shared, **keys} for run, keys in found.items()})
-
-
-def _long(header: Sequence[str], rows: Sequence[Sequence[str]]) -> TableArms:
-    """A column of names counts where a step comes again under another name."""
-    place, step = arm_column(header), step_key(dict.fromkeys(header))
-    if place is None or step is None:
-        return TableArms()
-    at = header.index(step)
-    names = tuple(dict.fromkeys(cells[place].strip() for cells in rows))
-    pairs = {(cells[place].strip(), cells[at].strip()) for cells in rows}
-    repeated = len(pairs) > len({number for _, number in pairs})
-    several = (
-        1 < len(names) <= MOST_ARMS and repeated and all(row_numbers.number(cells[at]) is not None for cells in rows)
-    )
-    return TableArms(names, place) if several else TableArms()
+    return TableArms(tuple(found)[:MOST_RUNS], {run: {**shared, **keys} for run, keys in found.items()})
 
 
 TABLES = (".csv", ".tsv")
