@@ -66,7 +66,7 @@ ROWS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("column", ["algo", "method", "seed", "agent"])
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "json"])
-def test_runs_told_by_a_column_whatever_holds_them(
+def test_runs_named_by_a_column_whatever_holds_them(
     tmp_path: Path,
     suffix: str,
     column: str,
@@ -82,7 +82,7 @@ def test_runs_told_by_a_column_whatever_holds_them(
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "json"])
-def test_runs_told_by_two_columns(tmp_path: Path, suffix: str) -> None:
+def test_runs_named_by_two_columns(tmp_path: Path, suffix: str) -> None:
     rows = [{**row, "seed": seed, "model": "qwen"} for seed in (1, 2) for row in ROWS]
     write(tmp_path / f"m.{suffix}", rows)
     names = [f"m.{suffix}#{algo}/{seed}" for seed in (1, 2) for algo in ("ppo", "grpo")]
