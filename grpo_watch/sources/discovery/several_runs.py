@@ -19,12 +19,12 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import STEPS
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
-from grpo_watch.sources.discovery.sniff import NAMES_RUN, ChannelContent
+from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import open_regular, real_path
 from grpo_watch.sources.rows.document import parts_in, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, TableParser
 from grpo_watch.sources.rows.jsonl import decode, runs_in
-from grpo_watch.sources.rows.layouts import MARK, run_columns, runs_of
+from grpo_watch.sources.rows.layouts import MARK, NAMES_RUN, run_columns, runs_of
 from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
 from grpo_watch.sources.rows.tables import LOOKED_AT, arms_of, grid, keys_of, row_of
 from grpo_watch.sources.trackers import framing

@@ -23,7 +23,7 @@ from grpo_watch.sources.files.decompress import WINDOW, archive, ends_of, unpack
 from grpo_watch.sources.rows.document import MAY_HOLD_ROWS, YAML, holds_document, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.jsonl import decode, in_pieces, rewards_by_step
-from grpo_watch.sources.rows.layouts import RUN_COLUMNS, is_number, step_key
+from grpo_watch.sources.rows.layouts import NAMES_RUN, is_number, step_key
 from grpo_watch.sources.rows.own_lines import EVALUATION
 from grpo_watch.sources.rows.own_rows import PrintedColumns
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
@@ -79,7 +79,6 @@ PROBE_NAME = re.compile(r"grpo-watch-probe-\d{1,6}\.jsonl")
 COMPLETIONS = "completions.jsonl"
 INNER = re.compile(rb'": ?\{')  # what the Trainer's history has not: a mapping inside a row, a number with its name
 SINGLE = re.compile(rb'"(?:\w{0,20}[nN]ame|metric|tag|key|variable)":\s?"')
-NAMES_RUN = re.compile(rb'"(?:' + "|".join(sorted(RUN_COLUMNS)).encode() + rb')":')
 BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
 """Rows on lines, under the name of a document."""
 MARKED_UP = (".md", ".toml", ".ini", ".xml")  # more often documents or settings than logs
@@ -343,9 +342,7 @@ def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     name = path.name
     listed = head.lstrip()[:1] == b"[" and b'"loss"' in head[:4096] and INNER.search(head, 0, 4096) is None
     listed = listed and SINGLE.search(head, 0, 4096) is None
-    stepped = (
-        listed and b'"step"' in head[:4096] and not nests_rows(head[:4096]) and not NAMES_RUN.search(head, 0, 4096)
-    )
+    stepped = listed and b'"step"' in head[:4096] and not (nests_rows(head[:4096]) or NAMES_RUN.search(head[:4096]))
     if name == "trainer_state.json" or b'"log_history"' in head[:4096] or stepped:
         return SniffedFile(ChannelContent.TRAINER_STATE)
     if BY_LINE.match(head):

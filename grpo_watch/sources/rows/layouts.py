@@ -39,6 +39,7 @@ RUN_COLUMNS = frozenset(
     | {"agent", "agent_id", "agent_name"}
 )
 """Columns with which people name the runs of one table, or the agents that are trained beside each other."""
+NAMES_RUN = re.compile(rb'"(?:' + "|".join(sorted(RUN_COLUMNS)).encode() + rb')":')
 METRIC_NAMES = (
     *("name", "metric", "key", "tag", "variable", "metric_name", "metric.name", "metricName"),
     *("series", "field", "label"),
