@@ -1,13 +1,22 @@
-"""What the arithmetic of a framework's launches answers: refusals of a batch, broken rules, and the predicted run."""
+"""What the arithmetic of a framework's launches answers: refusals of a batch, broken rules, and the predicted run.
+
+``OwnArithmetic`` is a framework that counts for itself, ``OnTrainer`` one on the Hugging Face trainer: TRL and those
+built on it, ms-swift. The settings of the latter become a ``LaunchBatch``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TypeAlias
 
-from grpo_watch.detectors.shared.batch_plan import PromptPlan
-from grpo_watch.frameworks.launches import LaunchSettings
+from grpo_watch.detectors.shared.batch_plan import BatchPlan, PromptPlan, StepFormula, style_of
+from grpo_watch.frameworks.framework_tables import contributions
+from grpo_watch.frameworks.launches import LaunchSettings, at_least, launch_facts
 
 
 class RefusalKind(str, Enum):
@@ -199,3 +208,191 @@ def _devices_unread(settings: LaunchSettings, each: str, nodes: str) -> Iterator
 def _product(settings: LaunchSettings, each: str, nodes: str) -> int | None:
     per_node, count = settings.whole(each) or 0, settings.whole(nodes) or 0
     return per_node * count if per_node > 0 and count > 0 else None
+
+
+BATCH_SETTINGS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+    "num_generations",
+)
+"""The settings that make up the generation batch."""
+
+COUNTING = ("num_train_epochs", "split_dataset_ratio", "val_set_size", "dataloader_drop_last")
+"""What decides the number of steps besides the batch and the dataset."""
+EVALUATION = ("eval_strategy", "per_device_eval_batch_size", "num_generations_eval", "val_dataset")
+
+ACCUMULATED = 16
+"""Rows per step up to which the accumulation is filled where it has no default (ms-swift before 3.7)."""
+
+NO_STEPS = "args.max_steps must be set to a positive value if dataloader does not have a length, was -1"
+
+
+def evaluates_by_strategy(settings: LaunchSettings) -> bool:
+    """Whether the run evaluates while it trains, as the Hugging Face trainer decides it."""
+    return (settings.word("eval_strategy") or settings.word("evaluation_strategy")) not in {"", "no"}
+
+
+@dataclass(frozen=True, slots=True)
+class OnTrainer:
+    """A framework whose steps the Hugging Face trainer counts.
+
+    Attributes:
+        refusals: why it refuses a batch when arguments are parsed or the trainer is built, in its order.
+        accumulation_counts_since: the version from which accumulated rows belong to a generation batch.
+        evaluates: whether the run evaluates while it trains.
+        training_rows: what is left of the dataset's rows once rows for evaluation are split off.
+        lacking: lines for its own settings that can't be judged.
+    """
+
+    refusals: Callable[[LaunchBatch], Iterator[Refusal]]
+    accumulation_counts_since: str
+    evaluates: Callable[[LaunchSettings], bool] = evaluates_by_strategy
+    training_rows: Callable[[LaunchSettings, int], int] = lambda _, rows: rows
+    lacking: Callable[[LaunchSettings], Iterator[str]] = lambda _: iter(())
+
+
+LaunchRules: TypeAlias = OwnArithmetic | OnTrainer
+
+
+@lru_cache(maxsize=1)
+def launch_rules() -> Mapping[str, LaunchRules]:
+    """What each framework counts and refuses: ``LAUNCHES`` of the ``launch.py`` in its folder."""
+    found: dict[str, LaunchRules] = {}
+    for launches in contributions("launch", "LAUNCHES"):
+        found |= launches
+    return MappingProxyType({name: found.get(name) or found[facts.extends] for name, facts in launch_facts().items()})
+
+
+def rules_of(settings: LaunchSettings) -> LaunchRules:
+    """What the launch's framework counts and refuses."""
+    return launch_rules()[settings.framework]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchBatch(BatchPlan):
+    """One launch's batch with every default filled in, and what its framework asks besides.
+
+    ``dataset_size`` are the rows left for training, None where they are unknown; ``steps_set`` is a max_steps that was
+    given. ``configured_per_device`` is what was asked for where the framework silently trains with another value.
+    ``ungiven_group`` is the group's size where that is a default.
+    """
+
+    rules: OnTrainer
+    framework: str
+    version: str
+    steps_set: int | None = None
+    evaluates: bool = False
+    per_device_eval_batch_size: int = 8
+    num_generations_eval: int | None = None
+    configured_per_device: int | None = None
+    ungiven_group: int | None = None
+
+
+def lacking(settings: LaunchSettings) -> tuple[str, ...]:
+    """What is missing before the batch can be judged, one line each, with values that no trainer accepts."""
+    lines = [] if settings.world_size else ["the number of training processes is not known (--world-size)"]
+    for name in (*BATCH_SETTINGS, "num_iterations"):
+        given = settings.given(name)
+        if given is not None and (settings.whole(name) or 0) < 1:
+            lines.append(unusable(settings, name, "a positive whole number"))
+    if settings.flag("auto_find_batch_size"):
+        where = settings.where("auto_find_batch_size")
+        lines.append(f"auto_find_batch_size changes the per-device batch when memory runs out ({where})")
+    return (*lines, *rules_of(settings).lacking(settings))
+
+
+def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
+    """What is missing before steps can be counted, one line each; nothing where max_steps is set."""
+    if settings.unreadable("max_steps"):
+        return (unusable(settings, "max_steps"),)
+    if (settings.whole("max_steps") or 0) > 0:
+        return ()
+    lines = [unusable(settings, name) for name in COUNTING if settings.unreadable(name)]
+    epochs = settings.number("num_train_epochs")
+    if epochs is not None and not 0 < epochs < math.inf:
+        lines.append(unusable(settings, "num_train_epochs", "more than 0"))
+    if settings.flag("streaming"):
+        lines.append(f"a dataset that is streamed has no length: set max_steps ({settings.where('streaming')})")
+    return tuple(lines)
+
+
+def unevaluated(settings: LaunchSettings) -> tuple[str, ...]:
+    """What could not be read of the evaluation, one line each."""
+    return tuple(unusable(settings, name) for name in EVALUATION if settings.unreadable(name))
+
+
+def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
+    """The launch's batch; None where it counts for itself, or lacks a value (see ``lacking``)."""
+    rules = rules_of(settings)
+    if not isinstance(rules, OnTrainer) or lacking(settings) or not settings.world_size:
+        return None
+    rows, per_device = settings.dataset_size, settings.whole("per_device_train_batch_size") or 1
+    filled = max(1, math.ceil(ACCUMULATED / per_device / settings.world_size))
+    accumulated = settings.whole("gradient_accumulation_steps") or filled  # not DeepSpeed's own number
+    epochs = settings.number("num_train_epochs")
+    batch = LaunchBatch(
+        rules=rules,
+        framework=settings.framework,
+        version=settings.version,
+        style=_style(settings),
+        world_size=settings.world_size,
+        dataset_size=None if rows is None or uncounted(settings) else rules.training_rows(settings, rows),
+        per_device_train_batch_size=per_device,
+        gradient_accumulation_steps=accumulated,
+        num_generations=settings.whole("num_generations") or 1,
+        steps_per_generation=settings.whole("steps_per_generation"),
+        generation_batch_size=settings.whole("generation_batch_size"),
+        num_iterations=max(settings.whole("num_iterations") or 1, 1),
+        num_train_epochs=1.0 if epochs is None else epochs,
+        steps_set=total if (total := settings.whole("max_steps") or 0) > 0 else None,
+        evaluates=rules.evaluates(settings) and not unevaluated(settings),
+        per_device_eval_batch_size=settings.whole("per_device_eval_batch_size") or 8,
+        num_generations_eval=settings.whole("num_generations_eval"),
+        ungiven_group=settings.whole("num_generations") if settings.given("num_generations") is None else None,
+    )
+    if not settings.facts.replaces_batch or batch.global_batch * accumulated % batch.num_generations == 0:
+        return batch
+    return replace(batch, per_device_train_batch_size=batch.num_generations, configured_per_device=per_device)
+
+
+def _style(settings: LaunchSettings) -> StepFormula:
+    given = settings.given("transformers_version")
+    transformers = None if given is None or given.value is None else str(given.value)
+    style = style_of(settings.framework, settings.version, transformers)
+    return replace(style, drop_last=style.drop_last or settings.flag("dataloader_drop_last"))
+
+
+def refusals(batch: LaunchBatch) -> tuple[Refusal, ...]:
+    """Every reason, in the order in which the framework comes upon them: it reports the first one only."""
+    broken = tuple(batch.rules.refusals(batch))
+    return broken or tuple(_training(batch))
+
+
+def accepts(batch: LaunchBatch) -> bool:
+    """Whether there is no reason at all; cheaper than to name all."""
+    return next(batch.rules.refusals(batch), None) is None and next(_training(batch), None) is None
+
+
+def factors(batch: LaunchBatch) -> tuple[tuple[str, int], ...]:
+    """What the version's rule multiplies, each with its setting."""
+    if batch.generation_batch_size:
+        return (("generation_batch_size", batch.generation_batch_size),)
+    each = (("per_device_train_batch_size", batch.per_device_train_batch_size), ("processes", batch.world_size))
+    if not at_least(batch.version, batch.rules.accumulation_counts_since):
+        return each
+    if batch.steps_per_generation:
+        return (*each, ("steps_per_generation", batch.steps_per_generation))
+    return (*each, ("gradient_accumulation_steps", batch.gradient_accumulation_steps))
+
+
+def _training(batch: LaunchBatch) -> Iterator[Refusal]:
+    """What the first moments of training show of a batch that got through."""
+    if batch.micro_batches < 1:
+        text = "batch_size should be a positive integer value, but got batch_size=0"
+        yield Refusal(RefusalKind.NO_BATCH, RefusalStage.TRAINING, text)
+    elif batch.dataset_size is not None and batch.micro_steps < 1 and batch.steps_set is None:
+        yield Refusal(RefusalKind.NO_STEPS, RefusalStage.TRAINING, NO_STEPS)
+    elif batch.dataset_size is not None and batch.drawn < 1:
+        yield Refusal(RefusalKind.NOTHING_DRAWN, RefusalStage.SILENT, "")

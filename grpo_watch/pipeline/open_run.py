@@ -15,7 +15,6 @@ from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.framework_tables import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.base import KeptTexts, Source, SourceStats, Submit
-from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.several_runs import run_name
 from grpo_watch.sources.discovery.walk import LEADS_OUT
@@ -184,7 +183,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
 
     place = (found.roots or (found.root,), partial(_group_size, pipeline))
     for channel in found.channels:
-        made, own = _reader_of(channel, examples, names, care, tables=channel.name not in silent)
+        made, own = _reader_of(channel, names, care, tables=channel.name not in silent)
         if made is None or channel.name in known:
             continue
         if channel.what is ChannelContent.SWANLAB:
@@ -228,7 +227,6 @@ def user_config(settings: Mapping[str, Scalar], columns: Mapping[str, str]) -> l
 
 def _reader_of(
     channel: FoundChannel,
-    examples: KeptTexts,
     columns: Mapping[str, str],
     care: ReadLimits | None,
     *,
@@ -239,7 +237,7 @@ def _reader_of(
     if channel.what in MAPPED:
         own = {"columns": columns}
     if channel.what is ChannelContent.CONSOLE:
-        own["tables"] = partial(PrintedTables, examples=examples) if tables else None
+        own["tables"] = tables
     elif channel.what is ChannelContent.CHECKPOINTS and care is not None:
         own = {"limits": care}
     elif (tracker := reader(channel.what.value)) is not None:

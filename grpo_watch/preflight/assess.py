@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.frameworks.launch_batch import lacking, rules_of, uncounted, unevaluated
-from grpo_watch.frameworks.launch_rules import Prediction
+from grpo_watch.frameworks.launch_rules import Prediction, lacking, rules_of, uncounted, unevaluated
 from grpo_watch.frameworks.launches import Launch, LaunchSettings, launch_facts
 from grpo_watch.preflight.checks import batch, evidence, learning
 from grpo_watch.preflight.findings import Assessment, LaunchProblem, Suggestion

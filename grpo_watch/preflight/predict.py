@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer, batch_of, refusals, rules_of
-from grpo_watch.frameworks.launch_rules import Prediction
+from grpo_watch.frameworks.launch_rules import LaunchBatch, OnTrainer, Prediction, batch_of, refusals, rules_of
 from grpo_watch.frameworks.launches import LaunchSettings
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from grpo_watch.detectors.shared.batch_plan import SamplerCount
 from grpo_watch.engine.records import Scalar
-from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer, accepts, batch_of, rules_of
+from grpo_watch.frameworks.launch_rules import LaunchBatch, OnTrainer, accepts, batch_of, rules_of
 from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import Suggestion
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.frameworks.launch_batch import batch_of, refusals
-from grpo_watch.frameworks.launch_rules import RefusalKind
+from grpo_watch.frameworks.launch_rules import RefusalKind, batch_of, refusals
 from grpo_watch.frameworks.launches import Launch, LaunchSettings, at_least
 
 ORACLE = Path(__file__).with_name("trl_oracle.py")

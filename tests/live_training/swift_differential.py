@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.frameworks.launch_batch import batch_of, refusals
+from grpo_watch.frameworks.launch_rules import batch_of, refusals
 from grpo_watch.frameworks.launches import Launch, LaunchSettings
 from tests.live_training.differential import Case, View, launches
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.engine.records import Scalar, Setting
-from grpo_watch.frameworks.launch_batch import OnTrainer, launch_rules
+from grpo_watch.frameworks.launch_rules import OnTrainer, launch_rules
 from grpo_watch.frameworks.launches import SUGGESTED, Launch, LaunchSettings, launch_facts
 from tests.preflight.launches import launch
 
@@ -50,7 +50,7 @@ def test_what_a_framework_takes_over_can_be_replaced() -> None:
 
 def test_ms_swift_fills_the_accumulation_up_until_3_6() -> None:
     """ceil(16 / 4 / 2) = 2."""
-    from grpo_watch.frameworks.launch_batch import batch_of  # noqa: PLC0415, launch_rules
+    from grpo_watch.frameworks.launch_rules import batch_of  # noqa: PLC0415, launch_rules
 
     given = {"per_device_train_batch_size": 4, "num_generations": 4}
     old, new = (batch_of(LaunchSettings(launch("ms-swift", version, 2, **given))) for version in ("3.6.4", "3.7.0"))

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import Setting
-from grpo_watch.frameworks.launch_batch import batch_of, refusals, rules_of
-from grpo_watch.frameworks.launch_rules import OwnArithmetic
+from grpo_watch.frameworks.launch_rules import OwnArithmetic, batch_of, refusals, rules_of
 from grpo_watch.frameworks.launches import Launch, LaunchSettings
 from grpo_watch.frameworks.verl.launch import PER_GPU
 from grpo_watch.preflight.assess import assess

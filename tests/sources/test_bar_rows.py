@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.rows.own_rows import BarRows
+from grpo_watch.sources.rows.bars import BarRows
 
 BAR = "\rTraining:  10%|#   | {done}/40 [00:0{done}<01:00,  1.00s/it, loss=0.1, reward={reward}]"
 

@@ -17,7 +17,7 @@ from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.source import MOST_REPEATS, ConsoleSource
-from grpo_watch.sources.console.step_placement import training_bar
+from grpo_watch.sources.rows.bars import training_bar
 from tests.support.bundles import unpack
 
 ROW = "{'loss': '0.1', 'reward': '0.5', 'epoch': '0.0%d'}"

@@ -22,8 +22,7 @@ PANEL = """\
 
 
 def test_rows_of_one_prompt_are_a_group() -> None:
-    tables, opening, *lines = PrintedTables("log", 0, {}, examples=KeptTexts.EXCERPT), *PANEL.encode().splitlines()
-    assert tables.begins(opening)
-    (found,) = [made for line in lines if (made := tables.feed(line, SourceStats(), None)) is not None]
+    tables, lines = PrintedTables("log", 0, {}, examples=KeptTexts.EXCERPT), PANEL.encode().splitlines()
+    (found,) = [made for line in lines if (made := tables.read(line, SourceStats(), None)) is not None]
     assert (found.step, found.stream, found.by_prompt) == (3, Stream.TRAIN, True)
     assert [group.size for group in found.groups] == [2]

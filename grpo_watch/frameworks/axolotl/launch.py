@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from grpo_watch.frameworks.launch_batch import LaunchBatch
-from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
+from grpo_watch.frameworks.launch_rules import LaunchBatch, Refusal, RefusalKind, RefusalStage
 from grpo_watch.frameworks.launches import LaunchSettings, at_least
 from grpo_watch.frameworks.trl.launch import RULES
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer
 from grpo_watch.frameworks.launch_rules import (
     BrokenConstraint,
+    LaunchBatch,
+    OnTrainer,
     OwnArithmetic,
     Prediction,
     Refusal,

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from grpo_watch.frameworks.launch_batch import LaunchBatch, OnTrainer
-from grpo_watch.frameworks.launch_rules import Refusal, RefusalKind, RefusalStage
+from grpo_watch.frameworks.launch_rules import LaunchBatch, OnTrainer, Refusal, RefusalKind, RefusalStage
 from grpo_watch.frameworks.launches import at_least
 
 Rules: TypeAlias = Callable[[LaunchBatch], Iterator[Refusal]]

@@ -6,16 +6,18 @@ import math
 from collections.abc import Iterator
 
 from grpo_watch.engine.records import Severity
-from grpo_watch.frameworks.launch_batch import (
+from grpo_watch.frameworks.launch_rules import (
     BATCH_SETTINGS,
+    BrokenConstraint,
     LaunchBatch,
     OnTrainer,
+    Refusal,
+    RefusalKind,
     batch_of,
     factors,
     refusals,
     rules_of,
 )
-from grpo_watch.frameworks.launch_rules import BrokenConstraint, Refusal, RefusalKind
 from grpo_watch.frameworks.launches import LaunchSettings
 from grpo_watch.preflight.findings import LaunchProblem, critical, warning
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.frameworks.launch_batch import batch_of
-from grpo_watch.frameworks.launch_rules import Prediction
+from grpo_watch.frameworks.launch_rules import Prediction, batch_of
 from grpo_watch.frameworks.launches import LaunchSettings, at_least
 from grpo_watch.preflight.findings import LaunchProblem, info, warning
 from grpo_watch.preflight.predict import predict

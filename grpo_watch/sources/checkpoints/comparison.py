@@ -7,7 +7,6 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum, isfinite, sqrt
 from pathlib import Path
 from typing import Any
@@ -45,38 +44,22 @@ def base_folder(checkpoint: Path, roots: Sequence[Path]) -> Path | None:
 
 
 def still_base(checkpoint: Path, weights: CheckpointWeights, roots: Sequence[Path], limits: ReadLimits) -> str:
-    """The base model's folder where every tensor of a full checkpoint is still the base's, byte by byte; else empty."""
-    found = beside_base(checkpoint, weights, roots, limits)
-    return str(found.folder) if found is not None and not found.changed else ""
+    """The base model's folder where every tensor of a full checkpoint is still the base's, byte by byte; else empty.
 
-
-@dataclass(frozen=True, slots=True)
-class BesideBase:
-    """A checkpoint and its base model: tensors that both hold, and how many of them changed."""
-
-    folder: Path
-    shared: int
-    changed: int
-
-
-def beside_base(
-    checkpoint: Path, weights: CheckpointWeights, roots: Sequence[Path], limits: ReadLimits
-) -> BesideBase | None:
-    """None where the base is not on this disk, or most tensors are not in it (another type, an adapter, shards)."""
+    Empty too where the base is not on this disk, or most tensors are not in it (another type, an adapter, shards).
+    """
     if weights.kind is not CheckpointKind.FULL or weights.problems or not weights.tensors:
-        return None
+        return ""
     folder = base_folder(checkpoint, roots)
-    if folder is None:
-        return None
     try:
-        base = digest_checkpoint(folder, roots, limits)
+        base = digest_checkpoint(folder, roots, limits) if folder is not None else None
     except (SourceError, OSError):
-        return None
+        return ""
     found, known = weights.tensors, {} if base is None else base.tensors
     shared = [name for name in found.keys() & known.keys() if _form(found[name]) == _form(known[name])]
     if 2 * len(shared) <= len(found):  # a tied head that only one of both saves does not matter
-        return None
-    return BesideBase(folder, len(shared), sum(found[name].checksum != known[name].checksum for name in shared))
+        return ""
+    return str(folder) if all(found[name].checksum == known[name].checksum for name in shared) else ""
 
 
 def _form(tensor: TensorDigest) -> tuple[str, tuple[int, ...]]:

@@ -24,6 +24,7 @@ from grpo_watch.sources.completions.completion_folder import (
 )
 from grpo_watch.sources.completions.summarise import Grouping, digests, summaries, summarise_groups
 from grpo_watch.sources.completions.text_reduction import CollectedRows
+from grpo_watch.sources.rows.bars import title_step
 
 ADVANTAGE = "advantage"
 MOST_STEPS = 10**12
@@ -137,8 +138,6 @@ def decode(data: bytes) -> Any:
         return None
 
 
-TITLE = re.compile(rb"\xe2\x94\x80 Step (\d{1,9}) \xe2\x94\x80")
-"""``──── Step 12 ────``, the upper edge of the panel that holds the table."""
 EDGE = "\u2502"
 HEAVY = "\u2503"
 RULES = ("\u250f", "\u2521", "\u251c", "\u2514")
@@ -150,7 +149,7 @@ LEAST_OF_GROUP = 2
 
 
 class PrintedTables:
-    """Summarises the tables that TRL 0.16 to 1.16 prints (``print_prompt_completions_sample``); see ``TextTables``.
+    """Summarises the tables that TRL 0.16 to 1.16 prints (``print_prompt_completions_sample``).
 
     TRL may print a sample of the batch: rows of one prompt are a group as far as they are shown, and a prompt that is
     shown once tells nothing. Scores are left out: they are rounded, and those of a part of a group. Texts are wrapped
@@ -174,22 +173,18 @@ class PrintedTables:
         """Whether a panel is open."""
         return self._step is not None
 
-    def begins(self, data: bytes) -> bool:
-        """Whether a panel opens in this line; a bar may stand before it."""
-        if (found := TITLE.search(data)) is None:
-            return False
-        self._step = int(found[1])
-        self._begin()
-        return True
-
     def state(self) -> dict[str, Scalar]:
         """What must be remembered across a restart."""
         return self._logged.made()
 
-    def feed(self, data: bytes, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
-        """The summary of the table that this line completes; None else."""
+    def read(self, data: bytes, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
+        """The summary of the table that this line completes; None else. A bar may stand before the title of a panel."""
+        if self._step is None:
+            self._step = title_step(data)
+            self._begin()
+            return None
         line, self._lines = data.decode("utf-8", "replace").strip(), self._lines + 1
-        if self._step is None or self._lines > MOST_LINES or not line.startswith((EDGE, BOTTOM)):
+        if self._lines > MOST_LINES or not line.startswith((EDGE, BOTTOM)):
             self._step = None
             return None
         if line.startswith(BOTTOM):

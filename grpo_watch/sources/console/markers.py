@@ -16,7 +16,7 @@ from grpo_watch.frameworks.framework import ConsoleMark, MarkKind
 from grpo_watch.frameworks.line_reader import marks
 from grpo_watch.frameworks.python_literal import atom
 from grpo_watch.frameworks.setting_names import canonical_settings
-from grpo_watch.sources.console.step_placement import title_step
+from grpo_watch.sources.rows.bars import title_step
 from grpo_watch.sources.settings.printed_config import PRINTED, begins, printed_sizes
 
 TRACEBACK = b"Traceback (most recent call last)"

@@ -16,15 +16,16 @@ from grpo_watch.frameworks.line_reader import FrameworkLines, FrameworkRows, Met
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.setting_names import canonical_settings, framework_of_settings
 from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.markers import (
     TRACEBACK,
     find_markers,
     readable,
 )
-from grpo_watch.sources.console.rows import ConsoleRows, TextTables
-from grpo_watch.sources.console.step_placement import percent_of_bar, title_step, training_bar
+from grpo_watch.sources.console.rows import ConsoleRows
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
+from grpo_watch.sources.rows.bars import percent_of_bar, title_step, training_bar
 from grpo_watch.sources.rows.fields import step_before
 from grpo_watch.sources.rows.own_rows import OwnRows, begins_own_row, shows_metric
 from grpo_watch.sources.rows.plain_text import scores_alone
@@ -37,8 +38,6 @@ TABLE = b"\xe2\x94"
 """How the lines of TRL's table of completions begin (box drawing); what is in them is model text."""
 FRAGMENT = re.compile(rb"\{\s{0,4}['\"]([\w./-]{1,60})['\"]:")
 """The first key of a row whose end is missing: printed over several lines, or cut by a bar."""
-PANEL = b"\xe2\x94\x80 Step "
-"""In the title of such a table."""
 OTHER_BEGINNINGS = frozenset({"loss", "train_runtime", "eval_loss"})
 LONGEST_FRAGMENT = 64 << 10
 LONGEST_TITLE = 200
@@ -60,7 +59,7 @@ class ConsoleParser(ConsoleRows):
         segment: int,
         stats: SourceStats,
         state: Mapping[str, Scalar],
-        tables: TextTables | None = None,
+        tables: PrintedTables | None = None,
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(name, segment, state)
@@ -98,8 +97,11 @@ class ConsoleParser(ConsoleRows):
         if len(pieces) != 1:
             self._save()
         for piece in pieces:
-            if self._tables is not None and (self._tables.open or PANEL in piece):
-                self._completions(piece, self._tables)
+            if self._tables is not None:
+                summary = self._tables.read(piece, self.stats, self._seen)
+                self._out += [summary] if summary is not None else []
+                if self._tables.open:
+                    self._save()
             if not (self._envelope.job and self._of_other_job(piece)):
                 self._piece(piece)
         self._settle()
@@ -151,13 +153,6 @@ class ConsoleParser(ConsoleRows):
             if not (self.steps.rows or self._held) and row_numbers.headless(data):
                 self.stats.skip(Skip.TRUNCATED, "the log begins inside a row, which is not read")
             self._text(data)
-
-    def _completions(self, data: bytes, tables: TextTables) -> None:
-        if tables.open:
-            summary = tables.feed(data, self.stats, self._seen)
-            self._out += [summary] if summary is not None else []
-        elif tables.begins(data):
-            self._save()
 
     @property
     def _printing(self) -> bool:

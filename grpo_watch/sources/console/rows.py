@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from grpo_watch.engine.records import (
     ChannelKind,
-    CompletionSummary,
     EventKind,
     Item,
     Progress,
@@ -20,9 +18,9 @@ from grpo_watch.engine.records import (
     Setting,
     Stream,
 )
-from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.console.markers import FAILED, ConsoleMarkers, repeated
-from grpo_watch.sources.console.step_placement import ProgressBar, StepPlacement
+from grpo_watch.sources.console.step_placement import StepPlacement
+from grpo_watch.sources.rows.bars import ProgressBar
 from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedSizes
 
@@ -220,24 +218,3 @@ class ConsoleRows:
         if framework and not self.framework:
             self.framework = framework
             self._out.append(RunConfig(framework, version, {}, self.name, self.segment))
-
-
-class TextTables(Protocol):
-    """A reader of printed tables of completions; while one is open, every line comes."""
-
-    @property
-    def open(self) -> bool:
-        """Whether a table is open."""
-
-    def begins(self, data: bytes) -> bool:
-        """Whether a table opens in this line."""
-
-    def feed(self, data: bytes, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
-        """The summary of the table that this line completes."""
-
-    def state(self) -> Mapping[str, Scalar]:
-        """What must be remembered across a restart."""
-
-
-TablesFrom = Callable[[str, int, Mapping[str, Scalar]], TextTables]
-"""Makes a reader of a channel, its segment and the state that an earlier one gave."""

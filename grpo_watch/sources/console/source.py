@@ -17,8 +17,8 @@ from grpo_watch.engine.records import Cursor, EventKind, Item, Progress, RawRow,
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.console.parser import ConsoleParser
-from grpo_watch.sources.console.rows import TablesFrom
 from grpo_watch.sources.console.step_placement import lengths_at_end
 from grpo_watch.sources.files.reading import opened
 from grpo_watch.sources.files.tail import SplitLine
@@ -60,13 +60,11 @@ class ConsoleSource(TailSource):
     LONGEST = 1 << 20
     """Bytes between two carriage returns or line ends; a row takes about 1 KB."""
 
-    def _begin(
-        self, *, tables: TablesFrom | None = None, columns: Mapping[str, str] = MappingProxyType({}), **_: Any
-    ) -> None:
+    def _begin(self, *, tables: bool = False, columns: Mapping[str, str] = MappingProxyType({}), **_: Any) -> None:
         super()._begin(bars=True)
         state = dict(self._known)
         self._again = row_numbers.whole(state.pop("again", 0)) or 0
-        texts = tables(self.name, self.segment, state) if tables is not None else None
+        texts = PrintedTables(self.name, self.segment, state, examples=self._examples) if tables else None
         self._parser = ConsoleParser(self.name, self.segment, self.stats, state, texts, columns)
         if self._start is None:
             self._parser.steps.lengths = lengths_at_end(_end(self._path, self._roots))

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import CompletionSummary, RawRow
-from grpo_watch.sources.base import KeptTexts
-from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.console.source import ConsoleSource
 
 WIDTH = 24
-TABLES = partial(PrintedTables, examples=KeptTexts.EXCERPT)
 
 
 def panel(step: int, rows: Sequence[tuple[str, str]]) -> str:
@@ -57,7 +53,7 @@ def batch(step: int, *, copies: bool) -> list[tuple[str, str]]:
 
 
 def read(path: Path) -> list[CompletionSummary]:
-    source = ConsoleSource("log", path, [path.parent], tables=TABLES)
+    source = ConsoleSource("log", path, [path.parent], tables=True)
     return [item for item in [*source.poll(None), *source.finish()] if isinstance(item, CompletionSummary)]
 
 
@@ -91,10 +87,10 @@ def test_a_reader_goes_on_in_the_middle_of_a_table(cut: float, tmp_path: Path) -
     whole = log([batch(n, copies=False) for n in range(1, 5)]).encode()
     path = tmp_path / "train.log"
     path.write_bytes(whole[: int(cut * len(whole))])
-    first = ConsoleSource("log", path, [tmp_path], tables=TABLES)
+    first = ConsoleSource("log", path, [tmp_path], tables=True)
     items = list(first.poll(None))
     path.write_bytes(whole)
-    second = ConsoleSource("log", path, [tmp_path], cursor=first.cursor(), tables=TABLES)
+    second = ConsoleSource("log", path, [tmp_path], cursor=first.cursor(), tables=True)
     items += [*second.poll(None), *second.finish()]
     assert [item.step for item in items if isinstance(item, CompletionSummary)] == [1, 2, 3, 4]
     assert [item.step for item in items if isinstance(item, RawRow)] == [1, 2, 3, 4]
