@@ -242,7 +242,7 @@ class NotificationDispatcher:
         chosen, found = self._settings(), watch.reader.found
         return NotificationContext(
             watch.snapshot(),
-            watch.recorder.history.recent,
+            watch.recorder.series.recent,
             now,
             watch.options.labels,
             self._page,

@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from math import isnan, nan
+from threading import Lock
 from typing import Any, TypeAlias
 
-from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.daemon.run_reader import RunReader
 from grpo_watch.engine.record_parts import GroupSummary
 from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
 from grpo_watch.frameworks.resolver import Resolver
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus
 from grpo_watch.pipeline.secondary_channels import CONFLICT
-from grpo_watch.report.charts import DRAWN, Sparkline, ThinnedColumns, sparks
+from grpo_watch.report.charts import Sparkline, sparks
+from grpo_watch.report.series import LIVE_NUMBERS, Series, ThinnedColumns
 
 BATCHES = 8
 GROUPS = 64
@@ -93,6 +94,8 @@ def _listed(group: GroupSummary) -> ListedGroup:
     return ListedGroup(lengths.tobytes(), scores, group.shown)
 
 
+STORED_ROWS = 1_000
+"""About so many rows of an ended run stay."""
 _MARK = b"close-up 1\n"
 _SIZE = 4
 
@@ -101,7 +104,7 @@ _SIZE = 4
 class RunDetail:
     """One moment of it, for other threads. ``keys`` is what the run's own rows call each metric."""
 
-    thinned: ThinnedColumns = field(default_factory=ThinnedColumns)
+    series: Series = field(default_factory=Series)
     batches: tuple[BatchView, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,7 +113,7 @@ class RunDetailRecorder:
     """Looks at every record that the engine is fed of one run, and keeps what the page shows."""
 
     def __init__(self) -> None:
-        self.history = MetricHistory()
+        self.series, self._lock = Series(LIVE_NUMBERS), Lock()
         self.batches: tuple[BatchView, ...] = ()
         """The newest train batches, oldest first; one dumped again for its step replaces the first."""
         self.resolver: Resolver | None = None
@@ -120,7 +123,8 @@ class RunDetailRecorder:
     def observe(self, record: Record) -> None:
         """Account for a record."""
         if isinstance(record, MetricRow):
-            self.history.take(record)
+            with self._lock:
+                self.series.take(record)
         elif isinstance(record, CompletionSummary) and record.stream is Stream.TRAIN:
             others = (view for view in self.batches if view.step != record.step)
             self.batches = (*others, view_of(record))[-BATCHES:]
@@ -128,21 +132,27 @@ class RunDetailRecorder:
     def detail(self) -> RunDetail:
         """What is there now; any thread may ask."""
         keys = {} if self.resolver is None else self.resolver.own_keys
-        return RunDetail(self.history.thinned(), self.batches, keys)
+        with self._lock:
+            return RunDetail(self.series.copy(), self.batches, keys)
 
     def sparks(self) -> dict[str, Sparkline]:
         """The sparklines, worked out again when a row came; any thread may ask."""
-        taken = self.history.taken
+        taken = self.series.taken
         if self._drawn[0] != taken:
-            self._drawn = (taken, sparks(self.history.thinned(DRAWN)))
+            self._drawn = (taken, sparks(self.detail().series))
         return self._drawn[1]
 
 
 def pack(detail: RunDetail) -> bytes:
     """A run detail as few bytes; its sparklines come first and can be read without the rest."""
-    lines = {metric: asdict(spark) for metric, spark in sparks(detail.thinned).items()}
+    lines = {metric: asdict(spark) for metric, spark in sparks(detail.series).items()}
     front = zlib.compress(json.dumps(lines).encode(), 3)
-    rest = zlib.compress(json.dumps(asdict(detail), default=_text).encode(), 3)
+    whole = {
+        "thinned": asdict(detail.series.pick(detail.series.metrics, STORED_ROWS)),
+        "batches": [asdict(batch) for batch in detail.batches],
+        "keys": dict(detail.keys),
+    }
+    rest = zlib.compress(json.dumps(whole, default=_text).encode(), 3)
     return _MARK + len(front).to_bytes(_SIZE, "big") + front + rest
 
 
@@ -152,8 +162,9 @@ def unpack(packed: bytes | None) -> RunDetail:
         return RunDetail()
     _, rest = _parts(packed)
     stored = json.loads(zlib.decompress(rest))
+    stored["thinned"].pop("stride", None)  # of an older version
     return RunDetail(
-        ThinnedColumns(**stored["thinned"]),
+        Series.of(ThinnedColumns(**stored["thinned"])),
         tuple(BatchView(**_batch(each)) for each in stored["batches"]),
         stored.get("keys", {}),
     )

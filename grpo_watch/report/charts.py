@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import METRICS, split_label
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RunSnapshot
+from grpo_watch.report.series import Series, ThinnedColumns
 from grpo_watch.report.view import top_view
 
 POINTS = 700
@@ -24,56 +25,6 @@ LOST = "before the restart"
 """What a restart threw away, in the legend."""
 SPARSE = 0.5
 """A line with values in fewer of its rows than this is drawn with points, joined over the gaps."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThinnedColumns:
-    """Columns of one length, in the order in which the rows came; steps go back where an attempt begins.
-
-    ``columns`` hold None where there is no value; ``odd`` counts values that are no numbers, by metric. ``rows`` were
-    logged, and a point of an old part stands for ``stride`` of them.
-    """
-
-    attempts: Sequence[int] = ()
-    steps: Sequence[int] = ()
-    columns: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    odd: Mapping[str, int] = field(default_factory=dict)
-    rows: int = 0
-    stride: int = 1
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    @property
-    def metrics(self) -> list[str]:
-        """Names of all metrics that were logged, sorted."""
-        return sorted(self.columns)
-
-    def pick(self, names: Sequence[str], _points: int) -> ThinnedColumns:
-        """All points of these metrics: they are few already."""
-        return replace(self, columns={name: self.columns[name] for name in names})
-
-    def odd_values(self, name: str) -> int:
-        """How many values of a metric were logged as NaN or infinite."""
-        return self.odd.get(name, 0)
-
-    def series(self) -> dict[str, list[Any]]:
-        """``step`` and each metric, lists of one length; None where there is no value."""
-        return {"step": list(self.steps), **{name: list(self.columns[name]) for name in self.metrics}}
-
-
-class ChartRows(Protocol):
-    """The rows of one run: all of them, or thinned ones."""
-
-    @property
-    def metrics(self) -> Sequence[str]:
-        """Names of all metrics that were logged, sorted."""
-
-    def pick(self, names: Sequence[str], points: int) -> ThinnedColumns:
-        """About ``points`` rows that show the course of these metrics with every spike."""
-
-    def odd_values(self, name: str) -> int:
-        """How many values of a metric were logged as NaN or infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +88,7 @@ TOTAL: Mapping[str, str] = MappingProxyType(
 """What shows a reward function that is the total itself, and has no line of its own."""
 
 
-def charts(rows: ChartRows, points: int = POINTS) -> list[dict[str, Any]]:
+def charts(rows: Series, points: int = POINTS) -> list[dict[str, Any]]:
     """The charts of a run for which there is anything to draw, as JSON values.
 
     Each has ``title``, ``x`` (ascending: the drawn optimizer steps), ``rows`` (how many
@@ -152,7 +103,7 @@ def charts(rows: ChartRows, points: int = POINTS) -> list[dict[str, Any]]:
     return found
 
 
-def further_charts(rows: ChartRows) -> list[dict[str, Any]]:
+def further_charts(rows: Series) -> list[dict[str, Any]]:
     """A chart for each logged metric that no other chart shows, in the form of ``charts``."""
     shown = {metric for kind in KINDS for metric in kind.metrics}
     names = [name for name in rows.metrics if split_label(name)[0] not in shown]
@@ -189,7 +140,7 @@ def superseded(attempts: Sequence[int], steps: Sequence[int]) -> list[bool]:
     return [step >= lost_from[attempt] for attempt, step in zip(attempts, steps, strict=True)]
 
 
-def _logged(rows: ChartRows, metrics: Sequence[str]) -> list[str]:
+def _logged(rows: Series, metrics: Sequence[str]) -> list[str]:
     """The metrics of a chart that the run has, each with its labelled ones."""
     found: list[str] = []
     for metric in metrics:
@@ -199,11 +150,11 @@ def _logged(rows: ChartRows, metrics: Sequence[str]) -> list[str]:
     return found
 
 
-def _labelled(rows: ChartRows, metric: str) -> list[str]:
+def _labelled(rows: Series, metric: str) -> list[str]:
     return [name for name in rows.metrics if split_label(name)[0] == metric]
 
 
-def _chart(rows: ChartRows, title: str, names: Sequence[str], points: int = POINTS) -> dict[str, Any]:
+def _chart(rows: Series, title: str, names: Sequence[str], points: int = POINTS) -> dict[str, Any]:
     picked = rows.pick(names, points)
     places, columns = tabulate(picked)
     odd = sum(rows.odd_values(name) for name in names)
@@ -300,9 +251,9 @@ class Sparkline:
     last: float
 
 
-def sparks(rows: ThinnedColumns) -> dict[str, Sparkline]:
+def sparks(series: Series) -> dict[str, Sparkline]:
     """The sparkline of each of ``SHOWN`` that was logged; ``unique`` is 1 less the share of repeats."""
-    found = {}
+    found, rows = {}, series.pick(DRAWN, len(series))
     lost = superseded(rows.attempts, rows.steps)
     for name, metrics in SHOWN:
         metric = next((metric for metric in metrics if metric in rows.columns), None)

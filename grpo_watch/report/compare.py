@@ -213,7 +213,9 @@ class RunColumns:
         kept = [row for row, lost in enumerate(superseded(attempts, steps)) if not lost]
         self.series, self._kept = series, sorted(kept, key=lambda row: (steps[row], attempts[row]))
         self.steps = [steps[row] for row in self._kept]
-        self.names = {name for name in series.metrics if name in series.odd or not all(map(isnan, self.values(name)))}
+        self.names = {
+            name for name in series.metrics if series.odd_values(name) or not all(map(isnan, self.values(name)))
+        }
 
     def values(self, name: str) -> list[float]:
         """The metric's values, in the order of ``steps``."""
@@ -230,7 +232,7 @@ class RunColumns:
 
     def odd(self, name: str) -> set[int]:
         """The steps at which it was logged as NaN or infinite."""
-        odd = set(self.series.odd.get(name, ()))
+        odd = set(self.series.odd_rows(name))
         return {step for row, step in zip(self._kept, self.steps, strict=True) if row in odd}
 
 

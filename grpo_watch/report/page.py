@@ -284,13 +284,11 @@ def _severity(finding: Finding, language: str) -> Html:
 
 
 def _chart_area(report: RunReport, index: int) -> Iterator[Html]:
-    left_out = report.series.left_out if report.series is not None else 0
     say_so = partial(say, report.snapshot.language)
     yield tag("h3", say_so("Metrics by step"))
     shaded = bool(bands(report.snapshot.findings))
     legend = say_so("Shaded: an alert. Solid line: fired; dashed line: resolved. ") if shaded else ""
-    more = f" {left_out} rows after the first million are not drawn." if left_out else ""
-    yield tag("p", legend, say_so("Drag to zoom, double-click to reset."), more, class_="dim")
+    yield tag("p", legend, say_so("Drag to zoom, double-click to reset."), class_="dim")
     yield tag("div", NO_SCRIPT, class_="charts", data_run=str(index))
 
 

@@ -1,22 +1,24 @@
-"""Keeps the rows of a replayed run as columns over its steps, for charts and comparisons."""
+"""Keeps the rows of a run, watched or replayed, as columns over its steps, for charts and comparisons."""
 
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from importlib import import_module
-from math import isfinite, isnan, nan
+from itertools import accumulate, pairwise
+from math import inf, isfinite, isnan, nan
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from grpo_watch.engine.records import CompletionSummary, MetricRow, Record
+from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.extras import install
 from grpo_watch.report.blindness import coverage_line, headline
-from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.report.view import views
 from grpo_watch.report.words import label_of
 from grpo_watch.safe_text import visible
@@ -25,47 +27,83 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-MOST_ROWS = 1_000_000
-"""Rows kept of one run; a run takes years to log more, and a broken log must not fill the memory."""
+MOST_NUMBERS = 40_000_000
+"""Numbers kept of one run: a million rows of 40 metrics; a run takes years to log more."""
+LIVE_NUMBERS = 120_000
+"""The same of a run that is watched: 1 MB, 3,000 rows of 40 metrics; of longer runs rows with extremes stay."""
+NEWEST = 64
+"""The newest rows, which stay as they are."""
 MOST_METRICS = 128
 """Metrics kept of one run: the canonical ones, and room for some eighty reward functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThinnedColumns:
+    """Columns of one length, by attempt and step; ``columns`` hold None where there is no value.
+
+    ``odd`` counts values that are no numbers, by metric; ``rows`` were logged.
+    """
+
+    attempts: Sequence[int] = ()
+    steps: Sequence[int] = ()
+    columns: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    odd: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
 
 
 class Series:
     """The rows of one run, a step of an attempt each; metrics that arrive later for a step join its row.
 
-    ``left_out`` counts rows beyond ``MOST_ROWS``. A value that was not logged is NaN in a column; one that was logged
-    as NaN or infinite is NaN too, and its row's index is listed in ``odd`` under the metric.
+    A value that was not logged, or not as a finite number, is NaN in a column. ``logged`` counts rows, ``taken`` calls
+    of ``take``: while that stays, all stays.
+
+    Args:
+        most: how many numbers are kept; beyond, about half of the rows go, but none with an extreme of its stretch.
     """
 
-    def __init__(self) -> None:
-        self.left_out = 0
-        self.odd: dict[str, list[int]] = defaultdict(list)
+    def __init__(self, most: int = MOST_NUMBERS) -> None:
+        self.logged = self.taken = 0
         self.resolution: float | None = None
+        self._most = most
         self._rows: dict[tuple[int, int], int] = {}
-        self._places = array("q")
         self._columns: dict[str, array[float]] = {}
+        """By metric a value for each row up to its last one; NaN: not logged, infinite: not as a finite number."""
+        self._odd: Counter[str] = Counter()
 
-    def observe(self, record: Record) -> None:
-        """Keep a row of training or the scores of an evaluation; for a pipeline's ``observe``."""
-        if isinstance(record, MetricRow):
-            self.take(record)
+    @classmethod
+    def of(cls, rows: ThinnedColumns) -> Series:
+        """Rows that were stored."""
+        series = cls()
+        for at, (attempt, step) in enumerate(zip(rows.attempts, rows.steps, strict=True)):
+            values = {name: column[at] for name, column in rows.columns.items()}
+            series.take(MetricRow("", Stream.TRAIN, attempt, step, values))
+        series.logged = max(rows.rows, series.logged)
+        series._odd.update(rows.odd)
+        return series
 
     def take(self, row: MetricRow) -> None:
         """Account for one row."""
         place = (row.attempt, row.step)
+        self.taken += 1
         index = self._rows.get(place)
         if index is None:
-            if len(self._rows) >= MOST_ROWS:
-                self.left_out += 1
-                return
+            self.logged += 1
             index = self._rows[place] = len(self._rows)
-            self._places.extend(place)
         if row.resolution is not None:
             self.resolution = max(self.resolution or 0.0, row.resolution)
         for name, value in row.values.items():  # noqa: PD011  no DataFrame
             if value is not None:
                 self._put(name, index, value)
+        if len(self._rows) * len(self._columns) > self._most:
+            self._thin()
+
+    def copy(self) -> Series:
+        """The rows as they are now."""
+        made = Series(self._most)
+        made.logged, made.taken, made.resolution = self.logged, self.taken, self.resolution
+        made._rows, made._odd = dict(self._rows), self._odd.copy()
+        made._columns = {name: column[:] for name, column in self._columns.items()}
+        return made
 
     def _put(self, name: str, index: int, value: float) -> None:
         column = self._columns.get(name)
@@ -78,7 +116,24 @@ class Series:
         if isfinite(value):
             column[index] = value
         else:
-            self.odd[name].append(index)
+            self._odd[name] += 1
+            column[index] = inf if isnan(column[index]) else column[index]
+
+    def _thin(self) -> None:
+        places, columns = self._ordered(self._columns)
+        kept = {*thinned_rows([*columns.values()], _along(places), len(places) // 2), *range(len(places))[-NEWEST:]}
+        self._rows = {places[row]: index for index, row in enumerate(sorted(kept))}
+        self._columns = {name: array("d", map(column.__getitem__, sorted(kept))) for name, column in columns.items()}
+
+    def _ordered(self, names: Iterable[str]) -> tuple[list[tuple[int, int]], dict[str, list[float]]]:
+        """Attempt and step of each row, ascending, and the values of these metrics there."""
+        places = sorted(self._rows)
+        columns = {name: self._values(name) for name in names}
+        return places, {name: [column[self._rows[place]] for place in places] for name, column in columns.items()}
+
+    def _values(self, name: str) -> list[float]:
+        values = self._columns.get(name, array("d")).tolist()
+        return values + [nan] * (len(self) - len(values))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -91,48 +146,58 @@ class Series:
     @property
     def places(self) -> tuple[list[int], list[int]]:
         """Attempt and step of each row, in the order in which they came."""
-        return self._places[::2].tolist(), self._places[1::2].tolist()
+        return [attempt for attempt, _ in self._rows], [step for _, step in self._rows]
 
     def column(self, name: str) -> list[float]:
         """The values of one metric, one for each row."""
-        values = self._columns.get(name, array("d")).tolist()
-        return values + [nan] * (len(self) - len(values))
+        return [value if isfinite(value) else nan for value in self._values(name)]
+
+    def recent(self, name: str, points: int) -> list[float]:
+        """The newest values of one metric, oldest first; rows without a value are passed over."""
+        return list(filter(isfinite, self._ordered([name])[1][name]))[-points:]
+
+    def odd_rows(self, name: str) -> list[int]:
+        """The indices of rows in which a metric was logged as NaN or infinite."""
+        return [row for row, value in enumerate(self._columns.get(name, ())) if value == inf]
 
     def odd_values(self, name: str) -> int:
         """How many values of a metric were logged as NaN or infinite."""
-        return len(self.odd.get(name, ()))
+        return self._odd[name]
 
-    def pick(self, names: Sequence[str], points: int) -> ThinnedColumns:
-        """About ``points`` rows that show the course of these metrics with every spike."""
-        attempts, steps = self.places
-        columns = [self.column(name) for name in names]
-        begins = sorted(dict(zip(reversed(attempts), reversed(range(len(self))), strict=True)).values())
-        kept = thinned_rows(columns, points) if columns else range(0)
+    def pick(self, names: Iterable[str], points: int) -> ThinnedColumns:
+        """About ``points`` rows that show the course of those of these metrics that were logged, with every spike."""
+        places, columns = self._ordered(name for name in names if name in self._columns)
+        begins = [row for row, place in enumerate(places) if not row or place[0] != places[row - 1][0]]
+        kept = thinned_rows([*columns.values()], _along(places), points) if columns else range(0)
         chosen = sorted({*kept, *begins[-points:]})  # where an attempt begins shows what the restart discarded
-        shown: dict[str, list[float | None]] = {
-            name: [None if isnan(column[row]) else column[row] for row in chosen]
-            for name, column in zip(names, columns, strict=True)
+        shown = {
+            name: [column[row] if isfinite(column[row]) else None for row in chosen] for name, column in columns.items()
         }
-        places = ([attempts[row] for row in chosen], [steps[row] for row in chosen])
-        return ThinnedColumns(*places, shown, rows=len(set(steps)))
+        attempts, steps = [places[row][0] for row in chosen], [places[row][1] for row in chosen]
+        return ThinnedColumns(attempts, steps, shown, {name: self._odd[name] for name in shown}, self.logged)
 
 
-def thinned_rows(columns: Sequence[Sequence[float]], most: int) -> Sequence[int]:
+def _along(places: Sequence[tuple[int, int]]) -> list[int]:
+    """How many steps each row lies behind the first one; a restart is one step."""
+    steps = (after[1] - before[1] if after[0] == before[0] else 1 for before, after in pairwise(places))
+    return [*accumulate(steps, initial=0)]
+
+
+def thinned_rows(columns: Sequence[Sequence[float]], along: Sequence[int], most: int) -> Sequence[int]:
     """Indices, ascending, of at most about ``most`` rows that keep every spike of the columns.
 
-    The rows are cut into equal stretches, and of each the lowest and the highest value of every column stay, also the
-    first and the last row of all. NaN means no value. All columns have one length.
+    The rows are cut into stretches of equal length ``along`` the run, and of each the lowest and the highest value of
+    every column stay, also the first and the last row of all. What is not finite is no value. All have one length.
     """
-    length = len(columns[0])
-    if length <= most:
-        return range(length)
+    if len(along) <= most:
+        return range(len(along))
     stretches = max(1, (most - 2) // (2 * len(columns)))
-    width = -(-length // stretches)
-    kept = {0, length - 1}
+    width = -(-(along[-1] + 1) // stretches)
+    bounds = [bisect_left(along, width * number) for number in range(stretches + 1)]
+    kept = {0, len(along) - 1}
     for column in columns:
-        for begin in range(0, length, width):
-            stretch = enumerate(column[begin : begin + width], begin)
-            known = [(value, row) for row, value in stretch if not isnan(value)]
+        for begin, end in pairwise(bounds):
+            known = [(value, row) for row, value in enumerate(column[begin:end], begin) if isfinite(value)]
             kept |= {extreme(known, key=itemgetter(0))[1] for extreme in (min, max) if known}
     return sorted(kept)
 
@@ -154,8 +219,9 @@ class RecordedRun:
 
     def observe(self, record: Record) -> None:
         """For a pipeline's ``observe``."""
-        self.series.observe(record)
-        if isinstance(record, CompletionSummary) and self._completions < MOST_COMPLETIONS:
+        if isinstance(record, MetricRow):
+            self.series.take(record)
+        elif isinstance(record, CompletionSummary) and self._completions < MOST_COMPLETIONS:
             self._completions += sum(group.size for group in record.groups)
             self.batches.append(record)
 

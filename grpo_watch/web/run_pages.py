@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -15,23 +15,20 @@ from starlette.responses import Response
 
 from grpo_watch import __version__
 from grpo_watch.daemon.daemon import Daemon
-from grpo_watch.daemon.run_detail import BatchView, ListedGroup, RunDetail
-from grpo_watch.engine.records import MetricRow, Stream
+from grpo_watch.daemon.run_detail import STORED_ROWS, BatchView, ListedGroup, RunDetail
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.charts import LOST, ThinnedColumns, bands, charts, finding_charts, further_charts
+from grpo_watch.report.charts import LOST, bands, charts, finding_charts, further_charts
+from grpo_watch.report.series import Series
 from grpo_watch.report.view import pasteable
 from grpo_watch.web.answers import Answers, basis_of, problem
 from grpo_watch.web.documents import detail_document, rule_document
 from grpo_watch.web.runbooks import effective
 
-if TYPE_CHECKING:
-    from grpo_watch.report.check_document import RunReport
-
-WatchedRows: TypeAlias = tuple[RunSnapshot, ThinnedColumns]
-"""A run as the daemon has it: its snapshot and its rows, thinned where it is long."""
+WatchedRows: TypeAlias = tuple[RunSnapshot, Series]
+"""A run as the daemon has it: its snapshot and its rows, fewer than were logged where it is long."""
 DocumentOf: TypeAlias = Callable[[RunOverview], dict[str, Any]]
 
 
@@ -56,7 +53,7 @@ class RunPages:
     async def series(self, request: Request) -> Response:
         """Thinned history: ``step`` and each metric, lists of one length, None where there is no value."""
         return self._about(
-            request, lambda run: {"run": run.snapshot.run, "series": self._run_detail(run).thinned.series()}
+            request, lambda run: {"run": run.snapshot.run, "series": columns_document(self._run_detail(run).series)}
         )
 
     async def charts(self, request: Request) -> Response:
@@ -64,7 +61,7 @@ class RunPages:
 
         def document(run: RunOverview) -> dict[str, Any]:
             shown = self._run_detail(run)
-            return charts_document(run.snapshot, shown.thinned, self._needs(), shown.keys)
+            return charts_document(run.snapshot, shown.series, self._needs(), shown.keys)
 
         return self._about(request, document)
 
@@ -85,7 +82,7 @@ class RunPages:
             return known
         document: dict[str, Any] = {"runs": [_choice(run) for run in shown], "comparison": None}
         if two:
-            pair = [(run.snapshot, self._run_detail(run).thinned) for run in two]
+            pair = [(run.snapshot, self._run_detail(run).series) for run in two]
             document["comparison"], document["whole"] = await run_in_threadpool(compared, *pair)
         return self._answers.made(request, basis, document)
 
@@ -95,7 +92,7 @@ class RunPages:
         run = self._named(name)
         if run is None:
             return problem(404, f"unknown run {name}")
-        watched = pasteable(run.snapshot, str(run.folder or "")), self._run_detail(run).thinned
+        watched = pasteable(run.snapshot, str(run.folder or "")), self._run_detail(run).series
         text = await run_in_threadpool(reported, watched, form, self._clock())
         if form != "html":
             return Response(text.encode("utf-8", "replace"), media_type="text/markdown; charset=utf-8")
@@ -145,35 +142,24 @@ def _choice(run: RunOverview) -> dict[str, Any]:
 def compared(a: WatchedRows, b: WatchedRows) -> tuple[dict[str, Any], bool]:
     """The document of ``diff``, and whether it rests on all rows.
 
-    Of a long run the daemon has the extremes of each stretch, which belong to no step in particular. Then metrics are
-    not compared.
+    Of a long run the daemon has only some. Then metrics are not compared.
     """
-    from grpo_watch.report.compare import compare, document  # noqa: PLC0415  few daemons need it
+    from grpo_watch.report.check_document import RunReport  # noqa: PLC0415  few daemons need it
+    from grpo_watch.report.compare import compare, document  # noqa: PLC0415  the same
 
-    whole = a[1].stride == b[1].stride == 1
-    reports = [_report(snapshot, rows if whole else ThinnedColumns()) for snapshot, rows in (a, b)]
+    whole = all(len(rows) == rows.logged for _, rows in (a, b))
+    reports = [RunReport(snapshot, series=rows if whole else Series()) for snapshot, rows in (a, b)]
     return document(compare(*reports)), whole
 
 
 def reported(run: WatchedRows, form: str, now: float) -> str:
     """The report of ``check`` in this format (``markdown``, ``html``), as of now (Unix seconds)."""
-    from grpo_watch.report.check_document import Provenance  # noqa: PLC0415
+    from grpo_watch.report.check_document import Provenance, RunReport  # noqa: PLC0415
     from grpo_watch.report.markdown import markdown  # noqa: PLC0415
     from grpo_watch.report.page import page  # noqa: PLC0415
 
     provenance = Provenance(shlex.join(["grpo-watch", "check", run[0].run]), __version__, now)
-    return (page if form == "html" else markdown)([_report(*run)], [], provenance)
-
-
-def _report(snapshot: RunSnapshot, rows: ThinnedColumns) -> RunReport:
-    from grpo_watch.report.check_document import RunReport  # noqa: PLC0415
-    from grpo_watch.report.series import Series  # noqa: PLC0415
-
-    series = Series()
-    for at, (attempt, step) in enumerate(zip(rows.attempts, rows.steps, strict=True)):
-        values = {name: column[at] for name, column in rows.columns.items()}
-        series.take(MetricRow(snapshot.run, Stream.TRAIN, attempt, step, values))
-    return RunReport(snapshot, series=series)
+    return (page if form == "html" else markdown)([RunReport(run[0], series=run[1])], [], provenance)
 
 
 NO_NEEDS: Mapping[str, Sequence[str]] = MappingProxyType({})
@@ -182,20 +168,18 @@ NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 def charts_document(
     snapshot: RunSnapshot,
-    rows: ThinnedColumns,
+    rows: Series,
     needs: Mapping[str, Sequence[str]] = NO_NEEDS,
     keys: Mapping[str, str] = NO_KEYS,
 ) -> dict[str, Any]:
     """The charts of a run over its steps.
 
-    ``bands`` are what alerts cover, ``resumes`` where an attempt went on; ``stride``: a point of an old part stands for
-    so many rows. Each chart names the ``rules`` whose findings it shows
-    evidence of; the one that shows the top finding's is the ``lead``. ``needs`` is what each rule's detector reads;
-    ``keys`` is what the run's own rows call each metric: the ``key`` of a line.
+    ``bands`` are what alerts cover, ``resumes`` where an attempt went on. Each chart names the ``rules`` whose findings
+    it shows evidence of; the one that shows the top finding's is the ``lead``. ``needs`` is what each rule's detector
+    reads; ``keys`` is what the run's own rows call each metric: the ``key`` of a line.
     """
     return {
-        "rows": rows.rows,
-        "stride": rows.stride,
+        "rows": rows.logged,
         "charts": finding_charts([_with_keys(each, keys) for each in charts(rows)], snapshot, needs),
         "further": [_with_keys(each, keys) for each in further_charts(rows)],
         "bands": bands(snapshot.findings),
@@ -227,8 +211,14 @@ def _listed(group: ListedGroup) -> dict[str, Any]:
     return {**columns, "prompt": prompt, "texts": texts or None}
 
 
-def _resumes(rows: ThinnedColumns) -> list[dict[str, Any]]:
+def _resumes(rows: Series) -> list[dict[str, Any]]:
     """Where each attempt but the first begins."""
-    places = list(zip(rows.attempts, rows.steps, strict=True))
+    places = sorted(zip(*rows.places, strict=True))
     begins = [after for before, after in pairwise(places) if after[0] != before[0]]
     return [{"attempt": attempt, "at": step} for attempt, step in begins]
+
+
+def columns_document(rows: Series) -> dict[str, Any]:
+    """``step`` and each metric, lists of one length; None where there is no value."""
+    picked = rows.pick(rows.metrics, STORED_ROWS)
+    return {"step": picked.steps, **picked.columns}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from grpo_watch.daemon import run_detail
 from grpo_watch.daemon.run_detail import RunDetail, RunDetailRecorder, pack, unpack, unpack_sparks
@@ -16,6 +16,7 @@ from grpo_watch.engine.records import (
     Stream,
 )
 from grpo_watch.report.charts import sparks
+from grpo_watch.web.run_pages import columns_document
 
 
 def group(*pattern: int) -> GroupSummary:
@@ -44,16 +45,19 @@ def test_rows_of_the_table_of_completions() -> None:
     assert (first.length_column(), first.shown) == ([20, 20], ("p", "a", "a"))
     assert first.score_columns() == {"format": [0.5, None], "advantage": [math.inf, -1.0]}
     assert (len(second.length_column()), second.shown) == (run_detail.LISTED_EACH, ())
-    assert unpack(pack(detail)) == detail
+    assert unpack(pack(detail)).batches == detail.batches
 
 
 def test_a_batch_of_an_older_state_lists_nothing() -> None:
-    stored = json.loads(json.dumps(asdict(RunDetail())))
-    stored["batches"] = [{"step": 1, "groups": 1, "completions": 2, "repeated": 0, "patterns": ["AAE="], "reason": ""}]
+    rows = {"attempts": [1, 1], "steps": [1, 9], "columns": {"loss": [0.5, 0.1]}, "odd": {}, "rows": 9, "stride": 5}
+    batch = {"step": 1, "groups": 1, "completions": 2, "repeated": 0, "patterns": ["AAE="], "reason": ""}
+    stored = {"thinned": rows, "batches": [batch]}
     packed = zlib.compress(json.dumps(stored).encode())
     front = zlib.compress(b"{}")
-    (view,) = unpack(b"close-up 1\n" + len(front).to_bytes(4, "big") + front + packed).batches
+    detail = unpack(b"close-up 1\n" + len(front).to_bytes(4, "big") + front + packed)
+    (view,) = detail.batches
     assert (view.patterns, view.listed) == ((bytes([0, 1]),), ())
+    assert (detail.series.logged, detail.series.column("loss")) == (9, [0.5, 0.1])
 
 
 def test_batches_are_bounded() -> None:
@@ -80,13 +84,13 @@ def test_it_comes_back_from_the_store() -> None:
     detail_recorder.observe(MetricRow("r", Stream.EVAL, 1, 2_000, {"eval_score[reward]": 0.25}))
     detail_recorder.observe(batch(3, group(0, 1, 0, 1)))
     detail = detail_recorder.detail()
-    assert detail.thinned.steps[-1] == 2_000
-    assert detail.thinned.columns["eval_score[reward]"][-2:] == [None, 0.25]
+    assert columns_document(detail.series)["step"][-1] == 2_000
+    assert columns_document(detail.series)["eval_score[reward]"][-2:] == [None, 0.25]
     packed = pack(detail)
     again = unpack(packed)
-    assert again.thinned.series() == detail.thinned.series()
-    assert again.batches == detail.batches
-    assert unpack_sparks(packed) == sparks(detail.thinned)
+    assert columns_document(again.series) == columns_document(detail.series)
+    assert (again.series.logged, again.batches) == (2_000, detail.batches)
+    assert unpack_sparks(packed) == sparks(detail.series)
 
 
 def test_sparklines_are_worked_out_once_for_each_row() -> None:
@@ -94,14 +98,15 @@ def test_sparklines_are_worked_out_once_for_each_row() -> None:
     assert detail_recorder.sparks() == {}
     detail_recorder.observe(MetricRow("r", Stream.TRAIN, 1, 1, {"reward_mean": 0.5, "loss": 1.0}))
     first = detail_recorder.sparks()
-    assert first == sparks(detail_recorder.detail().thinned)
+    assert first == sparks(detail_recorder.detail().series)
     assert detail_recorder.sparks() is first
     detail_recorder.observe(MetricRow("r", Stream.TRAIN, 1, 1, {"entropy": 2.0}, supplement=True))
     assert set(detail_recorder.sparks()) == {"reward", "entropy"}
 
 
 def test_what_is_no_run_detail_shows_nothing() -> None:
-    assert unpack(None) == unpack(b"another format") == RunDetail()
+    for nothing in map(unpack, (None, b"another format")):
+        assert (len(nothing.series), nothing.batches, nothing.keys) == (0, (), {})
     assert unpack_sparks(b"another format") == {}
 
 
@@ -116,4 +121,4 @@ def test_rows_with_values_that_are_no_numbers_come_back() -> None:
     for step, loss in ((1, 0.5), (2, math.nan), (3, math.inf)):
         recorder.observe(MetricRow("run", Stream.TRAIN, 1, step, {"loss": loss}))
     detail = recorder.detail()
-    assert unpack(pack(detail)).thinned.odd == {"loss": 2}
+    assert unpack(pack(detail)).series.odd_values("loss") == 2

@@ -12,18 +12,17 @@ from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.cli.live_text import summary
 from grpo_watch.cli.status import _lines
-from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.records import Severity, Tick
 from grpo_watch.metrics.exposition import Exporter, visible
 from grpo_watch.notify.notifications import NotificationContext, notifications
 from grpo_watch.report.blindness import coverage, coverage_line, headline
-from grpo_watch.report.charts import ThinnedColumns
 from grpo_watch.report.check_document import document
 from grpo_watch.report.compare import compare
 from grpo_watch.report.compare import document as diff_document
 from grpo_watch.report.junit import junit
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page
+from grpo_watch.report.series import Series, ThinnedColumns
 from grpo_watch.report.text import render
 from grpo_watch.report.view import top_view
 from grpo_watch.rules.packs import load_rules
@@ -70,7 +69,7 @@ def test_every_view_says_the_same(name: str, tmp_path: Path) -> None:
         assert all(words in each.casefold() for each in (*files, page([report], [], PROVENANCE)))
 
         for form in ("markdown", "html"):  # of the page's buttons
-            kept_report = reported((shown.snapshot, ThinnedColumns()), form, NOW)
+            kept_report = reported((shown.snapshot, Series()), form, NOW)
             assert words in kept_report.casefold()
             assert covered.partition(" · ")[0] in kept_report
         lines = [line for line in exposed.splitlines() if f'run="{visible(run)}"' in line and line[0] != "#"]
@@ -108,7 +107,7 @@ def test_a_message_says_what_the_report_says(name: str, tmp_path: Path) -> None:
     live.settle()
     top = top_view(report.snapshot)
     assert top is not None
-    sent = notifications(live.transitions(name), NotificationContext(live.run(name), MetricHistory().recent, NOW))
+    sent = notifications(live.transitions(name), NotificationContext(live.run(name), Series().recent, NOW))
     assert top.finding.summary in {message.message for message in sent if message.rule == top.finding.rule}
 
 
@@ -123,7 +122,7 @@ def test_the_compare_view_says_what_diff_says(tmp_path: Path) -> None:
     live = Live(tmp_path / "runs", tmp_path / "state", now=NOW, rules=lambda: RULES)
     live.settle()
     shown = {run.snapshot.run: run.snapshot for run in live.daemon.snapshot().shown}
-    pairs = [(shown[name], live.daemon.detail(name).thinned) for name in names]
+    pairs = [(shown[name], live.daemon.detail(name).series) for name in names]
     live.close()
     found, whole = compared(*pairs)
     assert whole
@@ -132,6 +131,6 @@ def test_the_compare_view_says_what_diff_says(tmp_path: Path) -> None:
 
 
 def test_a_long_run_is_not_compared_by_its_extremes() -> None:
-    rows = ThinnedColumns([1], [1], {"loss": [0.5]}, rows=2000, stride=4)
+    rows = Series.of(ThinnedColumns([1], [1], {"loss": [0.5]}, rows=2000))
     found, whole = compared((a_report().snapshot, rows), (a_report().snapshot, rows))
     assert (whole, found["verdict"]) == (False, "not-evaluable")

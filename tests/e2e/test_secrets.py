@@ -14,7 +14,7 @@ import pytest
 from grpo_watch.cli.main import run_cli
 from grpo_watch.daemon.run_detail import RunDetail, pack
 from grpo_watch.engine.records import EventKind, RunEvent
-from grpo_watch.report.charts import ThinnedColumns
+from grpo_watch.report.series import Series, ThinnedColumns
 from grpo_watch.store.codec import encode_block, encode_item
 from tests.support.planted import CRASHED, ECHO, FROZEN, REMOTE, SECRETS, Planted, kept_in, leaks, plant_runs, planted
 from tests.support.process import Process, until, watching
@@ -157,7 +157,9 @@ def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
         assert leaks({"a header": coded}, SECRETS) == [("a header", "token")]
     said = RunEvent("train.log", EventKind.TRACEBACK, text=SECRETS["token"])
     assert hidden(tmp_path / "items.db", encode_block([encode_item(said)]))
-    assert hidden(tmp_path / "history.db", pack(RunDetail(ThinnedColumns([1], [1], {SECRETS["token"]: [0.5]}, rows=1))))
+    assert hidden(
+        tmp_path / "history.db", pack(RunDetail(Series.of(ThinnedColumns([1], [1], {SECRETS["token"]: [0.5]}))))
+    )
 
 
 def hidden(state: Path, content: bytes) -> bool:

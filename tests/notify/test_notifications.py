@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import AlertState, MetricRow, Reading, Severity, Stream, Transition, Verdict
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot, RunVerdict
 from grpo_watch.notify.notifications import NotificationContext, digest, notifications
+from grpo_watch.report.series import Series
 from grpo_watch.rules.packs import load_rules
 from tests.support.receiving import a_notification
 
@@ -37,7 +37,7 @@ FINDING = Finding(
 
 
 def material(*findings: Finding) -> NotificationContext:
-    history = MetricHistory()
+    history = Series()
     for step in range(30):
         values = {"kl_reference": float(step), "loss": 1.0, "reward_mean": float("nan") if step % 2 else 0.5}
         history.take(MetricRow("run", Stream.TRAIN, 1, step, values))
@@ -84,10 +84,8 @@ def test_a_completion_is_quoted_only_where_the_settings_say_so() -> None:
 def test_thousands_of_changes_read_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst of a run that flaps: the lines are the same for all, and reading one takes milliseconds."""
     read: list[str] = []
-    recent = MetricHistory.recent
-    monkeypatch.setattr(
-        MetricHistory, "recent", lambda self, name, points: (read.append(name), recent(self, name, points))[1]
-    )
+    recent = Series.recent
+    monkeypatch.setattr(Series, "recent", lambda self, name, points: (read.append(name), recent(self, name, points))[1])
     messages = notifications([replace(FIRED, id=str(number)) for number in range(1_000)], material(FINDING))
     assert len(messages) == 1_000
     assert sorted(read) == ["kl_reference", "reward_mean"]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import MetricRow, Severity, Stream
-from grpo_watch.report import series as series_module
 from grpo_watch.report.charts import KINDS, bands, charts
 from grpo_watch.report.series import Series, thinned_rows
 from tests.support.reports import a_finding, a_series
@@ -104,16 +103,10 @@ def test_nothing_to_draw() -> None:
     assert charts(Series()) == []
 
 
-def test_rows_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series_module, "MOST_ROWS", 3)
-    series = a_series([{"loss": 1.0}] * 5)
-    assert (len(series), series.left_out) == (3, 2)
-
-
 @given(st.lists(st.tuples(VALUE, VALUE), min_size=1, max_size=80), st.integers(6, 30))
 def test_no_extreme_is_lost(values: list[tuple[float, float]], most: int) -> None:
     columns = list(zip(*values, strict=True))
-    rows = thinned_rows(columns, most)
+    rows = thinned_rows(columns, range(len(values)), most)
     assert list(rows) == sorted(set(rows))
     assert {0, len(values) - 1} <= set(rows)
     assert len(rows) <= most
@@ -128,7 +121,7 @@ def test_no_extreme_is_lost(values: list[tuple[float, float]], most: int) -> Non
 def test_every_spike_stays() -> None:
     """A value of 9 at one row in a thousand, of 100,000 rows thinned to 700."""
     column = [9.0 if row % 1000 == 500 else 0.0 for row in range(100_000)]
-    assert sum(column[row] == 9.0 for row in thinned_rows([column], 700)) == 100
+    assert sum(column[row] == 9.0 for row in thinned_rows([column], range(100_000), 700)) == 100
 
 
 def test_bands_of_what_is_worth_a_look() -> None:

@@ -40,7 +40,7 @@ class Shown:
 
     def __init__(self, *runs: RunOverview, detail: RunDetail | None = None, problems: tuple[str, ...] = ()) -> None:
         self.now, self.near = DaemonSnapshot(runs=runs, problems=problems), detail or RunDetail()
-        self._sparks = sparks(self.near.thinned)
+        self._sparks = sparks(self.near.series)
 
     def snapshot(self) -> DaemonSnapshot:
         return self.now

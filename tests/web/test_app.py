@@ -23,8 +23,9 @@ from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, RunVer
 from grpo_watch.errors import UsageError
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
-from grpo_watch.report.charts import Sparkline, ThinnedColumns, sparks
+from grpo_watch.report.charts import Sparkline, sparks
 from grpo_watch.report.check_document import RunReport, document
+from grpo_watch.report.series import Series, ThinnedColumns
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.store.state import slug
@@ -88,10 +89,10 @@ class Fake:
 
     def detail(self, run: str) -> RunDetail:
         assert run == "v0 run"
-        return RunDetail(ThinnedColumns([1, 1], [1, 2], {"loss": [0.5, None]}, rows=2))
+        return RunDetail(Series.of(ThinnedColumns([1, 1], [1, 2], {"loss": [0.5, None]})))
 
     def sparks(self, run: str) -> Mapping[str, Sparkline]:
-        return sparks(self.detail(run).thinned)
+        return sparks(self.detail(run).series)
 
     def rules(self) -> RuleSet:
         return SHIPPED

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.daemon.metric_history import MetricHistory
 from grpo_watch.engine.records import MetricRow, Stream
-from grpo_watch.report.charts import ThinnedColumns
+from grpo_watch.report.series import Series, ThinnedColumns
 from grpo_watch.web.run_pages import charts_document
 from tests.support.reports import a_finding, a_report
 
@@ -22,11 +21,11 @@ def rows() -> Iterator[MetricRow]:
 
 
 def shown() -> dict[str, object]:
-    history = MetricHistory()
+    history = Series()
     for row in rows():
         history.take(row)
     finding = a_finding(first_step=2, fired_step=10, resolved_step=9)  # over in the second attempt
-    return charts_document(a_report(finding).snapshot, history.thinned())
+    return charts_document(a_report(finding).snapshot, history)
 
 
 def test_over_steps() -> None:
@@ -40,13 +39,13 @@ def test_over_steps() -> None:
 
 
 def test_nothing_to_draw() -> None:
-    document = charts_document(a_report().snapshot, MetricHistory().thinned())
+    document = charts_document(a_report().snapshot, Series())
     assert (document["charts"], document["resumes"]) == ([], [])
 
 
 def test_copies_are_proven_by_their_share_not_by_the_entropy_beside_it() -> None:
     values: dict[str, list[float | None]] = {"entropy": [2.0] * 5, "completion_duplicate_ratio": [0.5] * 5}
-    rows = ThinnedColumns([1] * 5, [1, 2, 3, 4, 5], values, rows=5)
+    rows = Series.of(ThinnedColumns([1] * 5, [1, 2, 3, 4, 5], values, rows=5))
     copies = a_finding("duplicate-completions", evidence={"pattern": "0, 1", "groups_alike_ratio": 1.0, "entropy": 2.0})
     needs = {"duplicate-completions": ["completions"]}
     charts = charts_document(a_report(copies).snapshot, rows, needs=needs)["charts"]
@@ -62,7 +61,7 @@ def test_the_chart_that_proves_the_top_finding_leads_and_only_evidence_is_shaded
     values: dict[str, list[float | None]] = {
         name: [0.0] * 20 for name in ("reward_mean", "kl_reference", "loss", "completion_duplicate_ratio")
     }
-    rows = ThinnedColumns([1] * 20, steps, values, rows=20)
+    rows = Series.of(ThinnedColumns([1] * 20, steps, values, rows=20))
     copies = a_finding("duplicate-completions", evidence={"pattern": "(0, 1, 0, 1)", "entropy": None})
     snapshot = a_report(a_finding(), copies).snapshot
     charts = charts_document(snapshot, rows, needs={"duplicate-completions": ["completions"]})["charts"]
@@ -76,10 +75,10 @@ def test_the_chart_that_proves_the_top_finding_leads_and_only_evidence_is_shaded
 def test_a_line_names_the_key_of_the_runs_own_rows() -> None:
     """Also what a restart threw away; what is computed here has none."""
     keys = {"entropy": "train/entropy"}
-    history = MetricHistory()
+    history = Series()
     for row in rows():
         history.take(row._replace(values={**row.values, "loss": 0.5}))
-    drawn = charts_document(a_report().snapshot, history.thinned(), keys=keys)["charts"]
+    drawn = charts_document(a_report().snapshot, history, keys=keys)["charts"]
     found = {line["name"]: line["key"] for chart in drawn for line in chart["lines"]}
     assert found["entropy"] == found["entropy before the restart"] == "train/entropy"
     assert found["loss"] is None
@@ -87,30 +86,30 @@ def test_a_line_names_the_key_of_the_runs_own_rows() -> None:
 
 def test_steps_that_a_restart_repeats_thin_no_chart() -> None:
     """1 to 6, then again from 4 on: 9 rows of 6 steps, all of which are drawn."""
-    history = MetricHistory()
+    history = Series()
     for attempt, step in [*((1, step) for step in range(1, 7)), *((2, step) for step in range(4, 7))]:
         history.take(MetricRow("r", Stream.TRAIN, attempt, step, {"loss": 0.5}))
-    (chart,) = charts_document(a_report().snapshot, history.thinned())["charts"]
+    (chart,) = charts_document(a_report().snapshot, history)["charts"]
     assert chart["rows"] == len(chart["x"]) == 6
 
 
 def test_the_line_that_proves_the_finding_comes_first() -> None:
-    history = MetricHistory()
+    history = Series()
     values = {"completion_truncated_ratio": 1.0, "completion_duplicate_ratio": 0.5}
     for step in (1, 2, 3):
         history.take(MetricRow("r", Stream.TRAIN, 1, step, values))
     finding = a_finding("duplicate-completions", evidence={})
     needs = {"duplicate-completions": ["completions"]}
-    (chart,) = charts_document(a_report(finding).snapshot, history.thinned(), needs=needs)["charts"]
+    (chart,) = charts_document(a_report(finding).snapshot, history, needs=needs)["charts"]
     assert [line["name"] for line in chart["lines"]] == ["completion_duplicate_ratio", "completion_truncated_ratio"]
 
 
 def test_any_logged_metric_has_a_chart_on_request() -> None:
     """Those that no other chart shows: reward functions beyond six, and what no rule reads."""
-    history = MetricHistory()
+    history = Series()
     functions = {f"reward_function_mean[f{number}]": 0.5 for number in range(8)}
     history.take(MetricRow("r", Stream.TRAIN, 1, 1, {"loss": 0.5, "tokens_seen": 9.0, **functions}))
-    document = charts_document(a_report().snapshot, history.thinned())
+    document = charts_document(a_report().snapshot, history)
     titles = [chart["title"] for chart in document["further"]]
     assert titles == ["tokens_seen", "reward_function_mean[f6]", "reward_function_mean[f7]"]
     assert [chart["lines"][0]["y"] for chart in document["further"]] == [[9.0], [0.5], [0.5]]
