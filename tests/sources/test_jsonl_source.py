@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import CompletionSummary, Cursor, Stream
-from grpo_watch.sources.base import DeferredWork, Skip, Source
+from grpo_watch.sources.base import Skip, Source
 from grpo_watch.sources.completions import completion_folder
 from grpo_watch.sources.completions import parquet as parquet_module
 from grpo_watch.sources.completions.jsonl_source import MAX_LINE, CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
 from grpo_watch.sources.discovery.discover import discover
 from grpo_watch.sources.discovery.sniff import ChannelContent
+from grpo_watch.sources.step_folder import DeferredWork
 
 REAL = Path(__file__).parent / "completions"
 Opener = Callable[..., CompletionsJsonlSource]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
@@ -14,13 +14,13 @@ from grpo_watch.engine.record_parts import Movement
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind, Cursor, Item
 from grpo_watch.errors import ChangedWhileReadError, SourceError
 from grpo_watch.frameworks.framework_tables import layout_of
-from grpo_watch.sources.base import ChannelSource, Deferred, Skip
+from grpo_watch.sources.base import Skip
 from grpo_watch.sources.checkpoints.checkpoint_folder import CheckpointFolder, list_checkpoints, marker_is_whole
 from grpo_watch.sources.checkpoints.comparison import movement, still_base, unrelated
 from grpo_watch.sources.checkpoints.extents import human
 from grpo_watch.sources.checkpoints.weights import UNLIMITED, CheckpointWeights, ReadLimits, digest_checkpoint
-from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 from grpo_watch.sources.files.reading import inside, real_path
+from grpo_watch.sources.step_folder import EntryResult, StepFolder, SweepEntry
 
 log = logging.getLogger("grpo_watch.checkpoints")
 
@@ -28,14 +28,10 @@ SETTLED = 120.0
 """Seconds without a change after which weights newer than the marker are judged all the same (copied files)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointOutcome:
-    """What became of one checkpoint folder. ``failure`` is one line; a folder that is ``gone`` is no failure."""
+class CheckpointOutcome(EntryResult, frozen=True):
+    """What became of one checkpoint folder."""
 
     weights: CheckpointWeights | None = None
-    skip: Skip | None = None
-    failure: str = ""
-    gone: bool = False
     movement: Movement | None = None
     unrelated: tuple[int, int] = (0, 0)
     base: str = ""
@@ -92,7 +88,7 @@ def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
         return False
 
 
-class CheckpointSource(ChannelSource):
+class CheckpointSource(StepFolder):
     """Watches a folder and digests each complete checkpoint in it, by rising step.
 
     Complete means: weight files are there, what the framework writes last (``CheckpointLayout``) is there and whole,
@@ -109,21 +105,20 @@ class CheckpointSource(ChannelSource):
     ``stats.problem``. A step saved again with the same bytes is not emitted again.
     """
 
-    def _begin(self, *, limits: ReadLimits = UNLIMITED) -> None:
+    AT_ONCE = 1
+
+    def _begin(self, *, limits: ReadLimits = UNLIMITED, **_: Any) -> None:
         """``limits``: how weights are read."""
+        super()._begin()
         self._limits = limits
         self._last: tuple[int, Path, Mapping[str, str]] | None = None
-        self._sweep, self._work = Sweep(self._start), Deferred[int](self._submit, limit=1)
         self._found: dict[int, CheckpointFolder] = {}
         self._since: dict[int, tuple[CheckpointFolder, float]] = {}
         self._judged: dict[int, CheckpointFolder] = {}
         self._emitted: dict[int, str] = {}
-        self._failed: dict[int, tuple[CheckpointFolder, CheckpointOutcome]] = {}
         self._reported: set[str] = set()
-        self._refusal = ""
-        self._under_way: dict[int, CheckpointFolder] = {}
-        self._no_markers = False
-        self._settling = False
+        self._reading: dict[int, CheckpointFolder] = {}
+        self._no_markers = self._settling = False
 
     @property
     def settling(self) -> bool:
@@ -132,33 +127,26 @@ class CheckpointSource(ChannelSource):
 
     def _new(self, seen: float | None) -> Iterator[Item]:
         self._settling = False
-        planned = self._sweep.plan(self._ready(seen))
+        planned = self._sweep.plan(self._entries(seen))
         self._settling |= not planned
         yield from self._advance(seen, wait=False)
 
     def _rest(self) -> Iterator[Item]:
         yield from self._advance(None, wait=True)
-        self._ready(None)
+        self._entries(None)
         self._no_markers = not any(found.marker for found in self._found.values())
-        self._sweep.plan(self._ready(None))
-        yield from self._advance(None, wait=True)
-        for _, outcome in self._failed.values():
-            self._count(outcome)
-        self._failed.clear()
-        self._count_incomplete()
+        yield from super()._rest()
+        for found in self._found.values():
+            if found.unfinished or (not found.marker and not self._no_markers):
+                self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: the save was cut short: {_lacks(found)}")
 
     def cursor(self) -> Cursor:
         """Where reading would continue."""
         return self._sweep.cursor(self.name, {})
 
-    def _ready(self, seen: float | None) -> Mapping[int, SweepEntry]:
+    def _listed(self, seen: float | None) -> Mapping[int, SweepEntry]:
         """The checkpoints that are complete, by step."""
-        try:
-            listed = list_checkpoints(self._path, self._roots)
-        except OSError as error:
-            self.stats.problem = f"{self._path}: can't be listed: {error.strerror or error}"
-            return {}
-        self.stats.problem = self._refusal
+        listed = list_checkpoints(self._path, self._roots)
         self._found = {found.step: found for found in listed.folders}
         for problem in listed.refused:
             self._tell(Skip.OUTSIDE, problem)
@@ -191,41 +179,27 @@ class CheckpointSource(ChannelSource):
             return False
         return found.marker >= found.newest or seen - since >= SETTLED
 
-    def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
-        while True:
-            while self._work.room() and (step := self._sweep.next()) is not None:
-                found = self._found.get(step)
-                if found is None:  # deleted by rotation since it was planned
-                    self._sweep.done(step, None)
-                    continue
-                self._under_way[step] = found
-                before = self._last[1:] if self._last is not None and self._last[0] < step else None
-                log.info("reading a checkpoint", extra={"fields": self._size_of(found)})
-                self._work.submit(step, judge_checkpoint, found.path, self._roots, self._limits, before)
-            taken = self._work.take(wait=wait)
-            if taken is None:
-                return
-            yield from self._collect(*taken, seen)
+    def _read(self, step: int) -> None:
+        found = self._found.get(step)
+        if found is None:  # deleted by rotation since it was planned
+            self._sweep.done(step, None)
+            return
+        self._reading[step] = found
+        before = self._last[1:] if self._last is not None and self._last[0] < step else None
+        log.info("reading a checkpoint", extra={"fields": self._size_of(found)})
+        self._work(step, judge_checkpoint, found.path, self._roots, self._limits, before)
 
-    def _collect(self, step: int, outcome: CheckpointOutcome | Exception, seen: float | None) -> Iterator[Item]:
-        found = self._under_way.pop(step)
-        if isinstance(outcome, Exception):
-            outcome = CheckpointOutcome(skip=Skip.UNREADABLE, failure=f"{found.path}: the reader failed: {outcome}")
-        if outcome.weights is not None and outcome.weights.problems:
+    def _collect(self, step: int, result: CheckpointOutcome | Exception, seen: float | None) -> Iterator[Item]:
+        found = self._reading.pop(step)
+        if isinstance(result, Exception):
+            result = CheckpointOutcome(skip=Skip.UNREADABLE, failure=f"{found.path}: the reader failed: {result}")
+        if result.weights is not None and result.weights.problems:
             there = all(os.path.lexists(found.path / name) for name, _, _ in found.weights)
-            outcome = outcome if there else CheckpointOutcome(gone=True)  # rotation deleted it while it was read
-        before = self._failed.pop(step, None)
-        stays = before is not None and before[0] == found
-        again = outcome.gone or (outcome.skip is not None and not stays)
-        self._sweep.done(step, None if again else found.weights)
-        if not again:
+            result = result if there else CheckpointOutcome(gone=True)  # rotation deleted it while it was read
+        if self._done(step, found.weights, result):
             self._judged[step] = found
-        if outcome.weights is not None:
-            yield from self._emit(found, outcome.weights, outcome, seen)
-        elif outcome.skip is not None and stays:
-            self._count(outcome)
-        elif outcome.skip is not None:
-            self._failed[step] = found, outcome
+        if result.weights is not None:
+            yield from self._emit(found, result.weights, result, seen)
 
     def _size_of(self, found: CheckpointFolder) -> dict[str, str]:
         """For people who wait: how much there is to read, and how long that takes at the limit."""
@@ -266,13 +240,8 @@ class CheckpointSource(ChannelSource):
             base=outcome.base,
         )
 
-    def _count(self, outcome: CheckpointOutcome) -> None:
-        self._tell(outcome.skip or Skip.UNREADABLE, outcome.failure)
-
-    def _count_incomplete(self) -> None:
-        for found in self._found.values():
-            if found.unfinished or (not found.marker and not self._no_markers):
-                self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: the save was cut short: {_lacks(found)}")
+    def _count(self, result: EntryResult) -> None:
+        self._tell(result.skip or Skip.UNREADABLE, result.failure)
 
     def _tell(self, reason: Skip, problem: str, *, refused: bool = True) -> None:
         """Count it once, however often it is met; a refusal is a problem of the channel as well."""

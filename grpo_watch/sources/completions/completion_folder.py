@@ -5,33 +5,28 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
-
-from msgspec import Struct
+from typing import Any, BinaryIO, TypeAlias
 
 from grpo_watch.engine.records import ChannelKind, Cursor, Item, RawRow, Stream
 from grpo_watch.errors import SourceError
-from grpo_watch.sources.base import ChannelSource, Deferred, KeptTexts, Skip
+from grpo_watch.sources.base import KeptTexts, Skip
 from grpo_watch.sources.completions.summarise import Grouping
-from grpo_watch.sources.files.folder_cursor import Sweep, SweepEntry
 from grpo_watch.sources.files.reading import inside, open_regular
+from grpo_watch.sources.step_folder import EntryResult, StepFolder, SweepEntry
 
 log = logging.getLogger("grpo_watch.source")
 
 
-class DumpResult(Struct, frozen=True):
+class DumpResult(EntryResult, frozen=True):
     """What became of one file. ``signature`` is (size, mtime in ns) of what was read; None when it could not be opened.
 
-    ``failure`` with ``skip``: why there is no grouping; ``gone`` marks a file that vanished.
+    Where there is no grouping, ``failure`` says why.
     """
 
     grouping: Grouping | None = None
     signature: tuple[int, int] | None = None
-    skip: Skip | None = None
-    failure: str = ""
-    gone: bool = False
     size: int = 0
 
 
@@ -83,20 +78,20 @@ RELIST = 30
 """Polls after which the folder is listed again although its own time did not change (older files overwritten)."""
 
 
-class CompletionFolder(ChannelSource):
+class CompletionFolder(StepFolder):
     """Reads the files of a folder by rising step; a file that a later attempt overwrites is read again.
 
-    A file that repeats the one before it is counted as a duplicate and not emitted. One that can't be parsed is tried
-    again and counted when it stays so; one that is too large is named in the log, and not tried again until it changes.
+    A file that repeats the one before it is counted as a duplicate and not emitted. One that is too large is named in
+    the log, and not tried again until it changes.
     """
 
-    def _begin(self) -> None:
-        self._sweep, self._work = Sweep(self._start), Deferred[tuple[int, int | None]](self._submit)
+    def _begin(self, **_: Any) -> None:
+        super()._begin()
         self._digest, self._prompts = self._known.get("digest"), self._known.get("prompts")
         self._newest = self._known.get("newest")
         self._files: dict[int, tuple[str, tuple[int, int]]] = {}
-        self._failed: dict[int, DumpResult] = {}
-        self._polls, self._modified, self._left, self._refusal = 0, -1, False, ""
+        self._asked: dict[int, int | None] = {}
+        self._polls, self._modified, self._left = 0, -1, False
 
     @abstractmethod
     def _step_of(self, name: str) -> int | None:
@@ -117,16 +112,8 @@ class CompletionFolder(ChannelSource):
 
     def _new(self, seen: float | None) -> Iterator[Item]:
         if self._may_have_changed() or seen is None or self._left:
-            self._left = not self._sweep.plan(self._entries())
+            self._left = not self._sweep.plan(self._entries(seen))
         yield from self._advance(seen, wait=False)
-
-    def _rest(self) -> Iterator[Item]:
-        yield from self._advance(None, wait=True)
-        self._sweep.plan(self._entries())
-        yield from self._advance(None, wait=True)
-        for dump in self._failed.values():
-            self._count(dump)
-        self._failed.clear()
 
     def cursor(self) -> Cursor:
         """Where reading would continue."""
@@ -160,74 +147,37 @@ class CompletionFolder(ChannelSource):
         """The files by their names in the folder, with their signatures."""
         with os.scandir(self._path) as listing:
             for item in listing:
-                yield item.name, _listed(item)
+                yield item.name, _signature(item)
 
-    def _entries(self) -> dict[int, SweepEntry]:
+    def _listed(self, seen: float | None) -> Mapping[int, SweepEntry]:
+        del seen
         entries: dict[int, SweepEntry] = {}
-        try:
-            for name, signature in self._listing():
-                step = self._step_of(name)
-                if step is not None and signature is not None:
-                    entries[step] = SweepEntry(signature[1], signature)
-                    self._files[step] = name, signature
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            self.stats.problem = f"{self._path}: can't be listed: {error.strerror or error}"
-            return {}
-        self.stats.problem = self._refusal
+        for name, signature in self._listing():
+            step = self._step_of(name)
+            if step is not None and signature is not None:
+                entries[step] = SweepEntry(signature[1], signature)
+                self._files[step] = name, signature
         return {step: entry for step, entry in entries.items() if self._ready(step, entry)}
 
-    def _advance(self, seen: float | None, *, wait: bool) -> Iterator[Item]:
-        while True:
-            while self._work.room() and (step := self._sweep.next()) is not None:
-                self._read(step)
-            taken = self._work.take(wait=wait)
-            if taken is None:
-                return
-            (step, size), result = taken
-            if size == self._group_size():
-                yield from self._collect(step, result, seen)
-            else:  # the configuration was read after this file was begun
-                self._read(step, first=True)
-
     def _read(self, step: int, *, first: bool = False) -> None:
-        size = self._group_size()
+        size = self._asked[step] = self._group_size()
         path = self._path / self._files[step][0]
         arguments = (path, self._roots, self._reader(path), size, self._examples)
-        self._work.submit((step, size), read_unchanged, *arguments, first=first)
+        self._work(step, read_unchanged, *arguments, first=first)
 
     def _collect(self, step: int, result: DumpResult | Exception, seen: float | None) -> Iterator[Item]:
+        if self._asked.pop(step) != self._group_size():  # the configuration was read after this file was begun
+            self._read(step, first=True)
+            return
         name, listed = self._files[step]
         if isinstance(result, Exception):
             result = DumpResult(skip=Skip.UNREADABLE, failure=f"{name}: the reader failed: {result}")
-        signature = result.signature or listed
+        self._done(step, result.signature or listed, result)
+        if result.skip is Skip.TOO_LONG:
+            where = {"file": str(self._path / name), "reason": result.failure}
+            log.warning("a file is not read", extra={"fields": where})
         if result.grouping is not None:
-            self._sweep.done(step, signature)
-            self._failed.pop(step, None)
             yield from self._emit(step, result.grouping, result.size, seen)
-        elif result.gone:
-            self._sweep.done(step, None)
-        elif result.skip is Skip.TOO_LONG:  # it costs as much each time
-            self._failed.pop(step, None)
-            self._sweep.done(step, signature)
-            self._count(result)
-            log.warning(
-                "a file is not read", extra={"fields": {"file": str(self._path / name), "reason": result.failure}}
-            )
-        else:
-            before = self._failed.pop(step, None)
-            stays = before is not None and (before.signature or listed) == signature
-            self._sweep.done(step, signature if stays else None)
-            if stays:
-                self._count(result)
-            else:
-                self._failed[step] = result
-
-    def _count(self, dump: DumpResult) -> None:
-        self.stats.skip(dump.skip or Skip.UNREADABLE, dump.failure)
-        if dump.skip is Skip.OUTSIDE:
-            self._refusal = self.stats.problem = dump.failure
 
     def _emit(self, step: int, grouping: Grouping, size: int, seen: float | None) -> Iterator[Item]:
         self.stats.bytes += size
@@ -243,7 +193,7 @@ class CompletionFolder(ChannelSource):
             yield grouping.summary(self.name, step, stream, self.segment, seen)
 
 
-def _listed(item: os.DirEntry[str]) -> tuple[int, int] | None:
+def _signature(item: os.DirEntry[str]) -> tuple[int, int] | None:
     try:
         return signature_of(item.stat())
     except OSError:

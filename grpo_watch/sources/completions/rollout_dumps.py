@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from msgspec.structs import replace
 
@@ -27,8 +27,8 @@ from grpo_watch.sources.completions.completion_folder import (
 from grpo_watch.sources.completions.completion_table import by_name, decode
 from grpo_watch.sources.completions.summarise import Grouping, digests, group, summaries
 from grpo_watch.sources.completions.text_reduction import CollectedRows
-from grpo_watch.sources.files.folder_cursor import SweepEntry
 from grpo_watch.sources.files.reading import open_regular
+from grpo_watch.sources.step_folder import SweepEntry
 
 FOLDER = re.compile(r"rollout|generation|completion|dump", re.IGNORECASE)
 
@@ -246,7 +246,7 @@ class CompletionDumpsSource(CompletionFolder):
     looks (offline at once). A file that a resumed run writes again is read again. Its path may be one of the files.
     """
 
-    def _begin(self, longest: Callable[[], float | None] = lambda: None) -> None:
+    def _begin(self, *, longest: Callable[[], float | None] = lambda: None, **_: Any) -> None:
         super()._begin()
         self._longest = longest
         self._path = folder_of(self._path) if may_be_dump(self._path) else self._path
@@ -302,9 +302,9 @@ class CompletionDumpsSource(CompletionFolder):
         self._waits = self._waits or not stayed
         return stayed
 
-    def _entries(self) -> dict[int, SweepEntry]:
+    def _entries(self, seen: float | None) -> Mapping[int, SweepEntry]:
         self._waits = False
-        return super()._entries()
+        return super()._entries(seen)
 
     def _listing(self) -> Iterator[tuple[str, tuple[int, int] | None]]:
         if self._format is None or not self._format.inner:
