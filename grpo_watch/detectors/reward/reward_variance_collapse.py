@@ -13,6 +13,7 @@ from grpo_watch.detectors.reward.zero_std import (
     FLOOR_SHARE,
     HIGHEST,
     NEVER_SCORED,
+    SOLVED,
     DeadRowWindow,
     EqualButForRounding,
     RowsAtZero,
@@ -34,8 +35,6 @@ AGREES = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.ENTROPY_FELL, TrendSign.LENGTH_FELL}
 )
 """Second signals which show that the groups are not merely solved."""
-SOLVED = 1.0
-"""The mean reward at which a constant one more likely means solved prompts than a function that does not look."""
 REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
 UNSOLVED = tuple(kind.value for kind in ZeroStdKind if kind is not ZeroStdKind.HIGHEST)
@@ -73,10 +72,12 @@ def _never_scores(zeros: int, since: int) -> Reading:
 
 
 def _never_moves(rows: RowsAtZero) -> Reading:
-    """A breach of such a log whose mean reward is one number: other prompts and texts would move it."""
-    cause = HIGHEST if abs(rows.value - SOLVED) <= FLOAT_NOISE else CONSTANT
-    message = f"the mean reward is exactly {rows.value:g} on {rows.same} rows in a row: {cause.says}"
-    evidence: dict[str, Scalar] = {"reward_mean": rows.value, "rows": rows.same, "kind": cause.kind.value}
+    """A breach of such a log whose mean reward is one number, or 1 on nearly all rows: other texts would move it."""
+    cause = HIGHEST if rows.full or abs(rows.value - SOLVED) <= FLOAT_NOISE else CONSTANT
+    of = f"{rows.full} of the last {FLOOR_ROWS} rows" if rows.full else f"{rows.same} rows in a row"
+    value = SOLVED if rows.full else rows.value
+    message = f"the mean reward is exactly {value:g} on {of}: {cause.says}"
+    evidence: dict[str, Scalar] = {"reward_mean": value, "rows": rows.full or rows.same, "kind": cause.kind.value}
     return Reading(
         Verdict.BREACH,
         value=1.0,
@@ -97,7 +98,7 @@ def of_mean_alone(rows: RowsAtZero, row: MetricRow, *, spread: bool) -> Reading 
     """A breach of a log whose rows tell of groups by their mean reward alone; ``spread``: the batch's was above 0."""
     if zeros := rows.take(row):
         return _never_scores(zeros, rows.steps[0])
-    return _never_moves(rows) if rows.same >= FLOOR_ROWS and not spread else None
+    return _never_moves(rows) if (rows.full or rows.same >= FLOOR_ROWS) and not spread else None
 
 
 def never_learned(silent: DeadRowWindow, reason: ZeroStdCause, *, unsolved: bool, share: float) -> bool:

@@ -79,6 +79,8 @@ CHANCE = 0.001
 room for: a public run had 9 of 10 dead groups in a row (0.0017 by its first 47 rows), and then learned."""
 FLOOR_ROWS, FLOOR_SHARE = 50, 0.9
 """Rows, and the share of them at a reward of exactly 0, from which a run without any other evidence learns nothing."""
+SOLVED = 1.0
+"""The mean reward at which a constant one more likely means solved prompts than a function that does not look."""
 UNTRAINED_ROWS = 20
 """The run's first rows: as many without any spread, where a function's scores differ, have trained nothing."""
 MOSTLY = 0.75
@@ -88,21 +90,29 @@ MOSTLY = 0.75
 class RowsAtZero:
     """Rows of a log without any spread: a mean of exactly 0, where none is ever below 0, is 0 for every completion.
 
-    ``same`` counts the newest rows with exactly one mean other than 0, and ``value`` is that mean.
+    So is one of exactly 1 where none is ever above. ``same`` counts the newest rows with exactly one mean other than 0,
+    and ``value`` is that mean.
     """
 
-    __slots__ = ("_negative", "_zeros", "same", "steps", "value")
+    __slots__ = ("_full", "_negative", "_zeros", "highest", "same", "steps", "value")
 
     def __init__(self) -> None:
         self._zeros: deque[bool] = deque(maxlen=FLOOR_ROWS)
+        self._full: deque[bool] = deque(maxlen=FLOOR_ROWS)
         self.steps: deque[int] = deque(maxlen=FLOOR_ROWS)
         self._negative = False
-        self.same, self.value = 0, 0.0
+        self.same, self.value, self.highest = 0, 0.0, -inf
 
     @property
     def only_zeros(self) -> bool:
         """Whether rows with a reward came, and all of them were at 0."""
         return len(self._zeros) > 0 and all(self._zeros) and not self._negative
+
+    @property
+    def full(self) -> int:
+        """How many of the newest ``FLOOR_ROWS`` are at 1 if nearly all of them are, else 0."""
+        rows, enough = sum(self._full), len(self._full) == FLOOR_ROWS and self.highest == SOLVED
+        return rows if enough and rows >= FLOOR_SHARE * FLOOR_ROWS else 0
 
     def take(self, row: MetricRow) -> int:
         """Account for a row; how many of the newest ``FLOOR_ROWS`` are at 0 if nearly all of them are, else 0."""
@@ -111,7 +121,8 @@ class RowsAtZero:
             return 0
         self._negative = self._negative or reward < 0.0
         self.same = 0 if reward == 0.0 else self.same + 1 if reward == self.value else 1
-        self.value = reward
+        self.value, self.highest = reward, max(self.highest, reward)
+        self._full.append(reward == SOLVED)
         self._zeros.append(is_zero(reward, row.resolution))
         self.steps.append(row.step)
         zeros = sum(self._zeros)
