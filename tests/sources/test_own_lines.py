@@ -37,6 +37,9 @@ FORMS = (
     "step={n} loss=tensor(0.1, device='cuda:0', grad_fn=<MeanBackward0>) reward=np.float64({r})",
     "Iteration {n} complete. Mean reward: {r}. Loss: 0.1. KL: 0.01.",
     "Training step {n} of 500: reward {r}, loss 0.2, kl 0.1",
+    "After {n} steps the mean reward was {r} and the KL 0.01.",
+    "INFO:root:Finished step {n} of 500. Mean reward is {r}; KL is 0.01; loss is 0.1",
+    "At iteration {n}, the reward was {r} with a KL of 0.01 and a gradient norm of 0.5",
     "global_step: {n}\trewards/mean: {r}\tactor/kl: 0.01",
     "Epoch  {n} | loss=0.0144 | reward=  {r} [-2.1 \u2026 16.3]",
     "step {n}: reward {r} (0.1, 0.9), kl 0.01",
@@ -46,6 +49,7 @@ FORMS = (
     "step {n}: {{\n  'train/grad_norm': 0.5,\n  'train/kl_loss': 0.01,\n  'reward': {r},\n  'train/step': {n}\n}}",
 )
 TEXTS = (
+    "After 1 step the answer is 5.\nAfter 2 steps the answer is 7.\nAfter 3 steps we know that 4 + 5 is 9.\n" * 3,
     "Reward: 0.0\nThe answer is 12\nReward: 1.0\n" * 10,
     "step 1: add 3 and 4\nstep 2: reward the user with 5 points, kl 3\n",
     "Loading shards: 100% 3/3\nstep 5\n" * 10,

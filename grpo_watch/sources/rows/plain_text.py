@@ -81,6 +81,19 @@ FIELD = re.compile(
     r"(?:\s?(?:/|of)\s?(?P<total>\d{1,9}))?\s?(?P<unit>%|[A-Za-z]{1,6}(?:/[A-Za-z]{1,10})?)?[\])]{0,2}[.:,]?",
     re.IGNORECASE,
 )
+SENTENCE = re.compile(
+    r"(?:after|at|finished|completed|end of|by)\s(?:(?:training|optimizer|gradient|global)\s)?"
+    r"(?:(?P<many>\d{1,9})\s(?:(?:training|optimizer|gradient)\s)?(?:step|update|iteration)s?"
+    r"|(?:step|update|iteration)\s(?P<one>\d{1,9})(?:\s(?:of|/)\s\d{1,9})?)\s?[:,.;]?\s",
+    re.IGNORECASE,
+)
+"""How a row in words begins: ``After 120 steps the mean reward was 0.43 and KL 0.02.``"""
+OF_SENTENCE = re.compile(
+    r"(?:^|(?<=[\s,;.]))(?:(?:and|with|while|but)\s)?(?:(?:the|a|an|our|its)\s)?"
+    rf"(?P<name>[A-Za-z][\w-]{{0,24}}(?:\s[A-Za-z][\w-]{{0,24}}){{0,2}}?)\s(?:(?:is|was|of|at|reached)\s)?(?={NUMBER})",
+    re.IGNORECASE,
+)
+"""A metric of such a sentence, before its number."""
 STAMP = 10
 """Digits of a time in seconds; Influx writes nanoseconds, seconds, or what is between them."""
 OTHER_RANK = re.compile(r",(?:global_?)?rank=0*[1-9]", re.IGNORECASE)
@@ -90,6 +103,8 @@ STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max", "median"}
 def plain(text: str) -> str:
     """The text with its tensors as numbers, its dictionaries as pairs, and without quotes and notes."""
     text = text.replace("#011", "\t") if "#011" in text else text  # as rsyslog writes a tab
+    if (begun := SENTENCE.match(text)) is not None:
+        text = f"step {begun['many'] or begun['one']}, " + OF_SENTENCE.sub(r", \g<name>: ", text[begun.end() :])
     text = THOUSANDS.sub("", _influx(text)) if "," in text else text
     if NUMBER_INSIDE.search(text) is not None:
         text = CALLED.sub(r"\1=\2", WRAPPED.sub(r"\1", text))
