@@ -103,8 +103,6 @@ STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max", "median"}
 def plain(text: str) -> str:
     """The text with its tensors as numbers, its dictionaries as pairs, and without quotes and notes."""
     text = text.replace("#011", "\t") if "#011" in text else text  # as rsyslog writes a tab
-    if (begun := SENTENCE.match(text)) is not None:
-        text = f"step {begun['many'] or begun['one']}, " + OF_SENTENCE.sub(r", \g<name>: ", text[begun.end() :])
     text = THOUSANDS.sub("", _influx(text)) if "," in text else text
     if NUMBER_INSIDE.search(text) is not None:
         text = CALLED.sub(r"\1=\2", WRAPPED.sub(r"\1", text))
@@ -145,7 +143,9 @@ def _influx(text: str) -> str:
 
 
 def in_words(text: str) -> str:
-    """The text with the first few of its mathematical signs in words."""
+    """The text with the first few of its mathematical signs in words, and a sentence as pairs."""
+    if (begun := SENTENCE.match(text)) is not None:
+        text = f"step {begun['many'] or begun['one']}, " + OF_SENTENCE.sub(r", \g<name>: ", text[begun.end() :])
     if not text.isascii() or "|" in text:
         text = GRADIENT.sub("grad_norm", text, MOST_SIGNS)
         for letter, word in LETTERS.items():
