@@ -74,9 +74,10 @@ def _never_scores(zeros: int, since: int) -> Reading:
 def _never_moves(rows: RowsAtZero) -> Reading:
     """A breach of such a log whose mean reward is one number, or 1 on nearly all rows: other texts would move it."""
     cause = HIGHEST if rows.full or abs(rows.value - SOLVED) <= FLOAT_NOISE else CONSTANT
-    of = f"{rows.full} of the last {FLOOR_ROWS} rows" if rows.full else f"{rows.same} rows in a row"
-    value = SOLVED if rows.full else rows.value
-    message = f"the mean reward is exactly {value:g} on {of}: {cause.says}"
+    value, message = rows.value, f"the mean reward is exactly {rows.value:g} on {rows.same} rows in a row: {cause.says}"
+    if rows.full:
+        value = SOLVED
+        message = f"the mean reward is exactly 1 on {rows.full} of the last {FLOOR_ROWS} rows: {cause.says}"
     evidence: dict[str, Scalar] = {"reward_mean": value, "rows": rows.full or rows.same, "kind": cause.kind.value}
     return Reading(
         Verdict.BREACH,
