@@ -47,7 +47,6 @@ HOMES = {
     "pandas": ("report/series.py", "report/check_document.py"),
     "prometheus_client": ("metrics/*",),
     "pyarrow": ("sources/completions/parquet.py",),
-    "rich": ("cli/*", "report/*", "preflight/text_report.py"),
     "sqlite3": ("store/*", "sources/trackers/database.py", "sources/trackers/mlflow_server.py"),
     "starlette": ("web/*",),
     "uvicorn": ("web/*",),
@@ -61,7 +60,7 @@ HOMES = {
 """
 
 EVERYWHERE = {"grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}
-HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "rich", "starlette", "uvicorn", "prometheus_client"}
+HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "starlette", "uvicorn", "prometheus_client"}
 HEAVY |= {"httpx", "apprise"}
 PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "difflib", "enum", "fnmatch", "functools"}
 PURE |= {"grpo_watch", "hashlib", "itertools", "math", "operator", "re", "shlex", "statistics", "types"}

@@ -6,13 +6,11 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
-from rich.cells import cell_len
-from rich.text import Text
 
 from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.cli.terminal import print_json, printed
@@ -23,6 +21,7 @@ from grpo_watch.errors import UsageError
 from grpo_watch.preflight.audit import Audit, audit, document
 from grpo_watch.preflight.inputs.load_launch import GivenOptions
 from grpo_watch.preflight.text_report import STYLES
+from grpo_watch.report.lines import Line, padded
 from grpo_watch.report.words import say
 from grpo_watch.rules.packs import advisory_in
 from grpo_watch.safe_text import visible
@@ -46,58 +45,51 @@ def audit_command(given: Namespace) -> int:
     else:
         place = f"-- {shlex.join(given.launch)}" if given.launch else shlex.quote(str(given.path))
         language = reader_language()
-        _print([line for each in audits for line in _audited(each, place, language)], color=given.color)
+        lines = (line for each in audits for line in _audited(each, place, language))
+        sys.stdout.write(printed(lines, color=given.color))
     harmful = any(match.advisory.severity is not Severity.INFO for each in audits for match in each.applying)
     return FOUND if harmful else FINE if any(each.judged for each in audits) else NOT_JUDGED
 
 
-def _print(lines: Sequence[Text], *, color: bool) -> None:
-    sys.stdout.write(printed(lambda console: console.print(Text("\n").join(lines)), color=color, soft_wrap=True))
-
-
-def _audited(one: Audit, place: str, language: str) -> Iterator[Text]:
+def _audited(one: Audit, place: str, language: str) -> Iterator[Line]:
     """The lines of one; ``place`` is what was to be audited, as on the command line."""
     say_so = partial(say, language)
     if not one.judged:
-        line = Text(say_so("NOT JUDGED"), style="bold")
-        line.append(f"{say_so(': ')}{say_so('no version known')}", style="not bold")
+        line = Line().append(say_so("NOT JUDGED"), "bold")
+        line.append(f"{say_so(': ')}{say_so('no version known')}")
         framework = one.setup.framework or "NAME"
-        yield line.append(f"  {visible(one.name)}", style="dim")
-        yield Text(f"  grpo-watch audit --framework {framework} --framework-version VERSION {visible(place)}")
+        yield line.append(f"  {visible(one.name)}", "dim")
+        yield Line(f"grpo-watch audit --framework {framework} --framework-version VERSION {visible(place)}", indent=2)
         yield from _open(one, say_so)
         return
     count = len(one.applying)
     words = "1 KNOWN BUG" if count == 1 else "{n} KNOWN BUGS"
     found = say_so(words, n=count) if count else say_so("NO KNOWN BUG")
     framework = one.setup.framework or say_so("unknown framework")
-    yield Text(found, style="bold").append(f"  {visible(one.name)}  {framework}", style="dim")
+    yield Line(found, "bold").append(f"  {visible(one.name)}  {framework}", "dim")
     judged = [f"{package} {setting.value} ({setting.origin})" for package, setting in one.versions.items()]
-    yield Text(f"  {_padded(say_so('versions'), 10)} {visible(', '.join(judged))}", style="dim")
+    yield Line(f"{padded(say_so('versions'), 10)} {visible(', '.join(judged))}", "dim", indent=2)
     for match in one.applying:
         advisory = advisory_in(language, match.advisory)
-        line = Text(f"  {_padded(say_so(advisory.severity.value), 8)}  ", style=STYLES[advisory.severity.value])
-        line.append(advisory.id, style="bold")
-        yield line.append(f"  {advisory.package} {match.version}", style="dim").append(f" {advisory.title}")
+        severity = advisory.severity.value
+        line = Line(f"{padded(say_so(severity), 8)}  ", STYLES[severity], indent=2)
+        line.append(advisory.id, "bold")
+        yield line.append(f"  {advisory.package} {match.version}", "dim").append(f" {advisory.title}")
         given = say_so("by {settings}", settings=", ".join(match.given)) if match.given else ""
         for text in (advisory.wrong, given, f"→ {advisory.fix}"):
             if text:
-                yield Text(f"            {visible(text.strip())}")
-        yield Text(f"            {' '.join(advisory.threads)}", style="dim")
+                yield Line(visible(text.strip()), indent=12)
+        yield Line(" ".join(advisory.threads), "dim", indent=12)
     yield from _open(one, say_so)
 
 
-def _open(one: Audit, say_so: Callable[[str], str]) -> Iterator[Text]:
+def _open(one: Audit, say_so: Callable[[str], str]) -> Iterator[Line]:
     """What is not known to apply, by what would settle it."""
     by_command: dict[str, list[str]] = {}
     for match in one.open:
         by_command.setdefault(match.settle, []).append(match.advisory.id)
     for command, names in by_command.items():
-        yield Text(f"  {_padded(say_so('not known'), 10)} {', '.join(names)}: {command}", style="dim")
-
-
-def _padded(text: str, columns: int) -> str:
-    """Wide characters take two columns."""
-    return text + " " * (columns - cell_len(text))
+        yield Line(f"{padded(say_so('not known'), 10)} {', '.join(names)}: {command}", "dim", indent=2)
 
 
 def advisories_command(given: Namespace) -> int:
@@ -118,15 +110,15 @@ def advisories_command(given: Namespace) -> int:
     else:
         language = reader_language()
         said = [advisory_in(language, each) for each in chosen]
-        brief = (Text(f"{each.id}  {each.package} {each.affected:14}  {each.title}") for each in said)
-        _print(list(whole(said[0], language) if name is not None else brief), color=given.color)
+        brief = (Line(f"{each.id}  {each.package} {each.affected:14}  {each.title}") for each in said)
+        sys.stdout.write(printed(whole(said[0], language) if name is not None else brief, color=given.color))
     return FINE
 
 
-def whole(advisory: Advisory, language: str) -> Iterator[Text]:
+def whole(advisory: Advisory, language: str) -> Iterator[Line]:
     """All that is known of an advisory, whose words are in this language."""
     say_so = partial(say, language)
-    yield Text(f"{advisory.id}  {advisory.package}: {advisory.title}", style="bold")
+    yield Line(f"{advisory.id}  {advisory.package}: {advisory.title}", "bold")
     shows = ", ".join(advisory.shows) or say_so("nothing shows it")
     for label, text in (
         (say_so("severity"), say_so(advisory.severity.value)),
@@ -138,4 +130,4 @@ def whole(advisory: Advisory, language: str) -> Iterator[Text]:
         (say_so("fix"), advisory.fix),
         (say_so("threads"), " ".join(advisory.threads)),
     ):
-        yield Text(f"  {_padded(label, 9)} {text.strip()}")
+        yield Line(f"{padded(label, 9)} {text.strip()}", indent=2)

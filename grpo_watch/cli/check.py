@@ -24,7 +24,7 @@ from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import SERVER, RemoteFolder, is_remote, refuse_page, remote_folders
 from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.stdin_run import taken_in
-from grpo_watch.cli.terminal import print_json, printed, progress_bar
+from grpo_watch.cli.terminal import print_json, printed, progress_line
 from grpo_watch.cli.tracker_servers import discovering, local_paths, newest_below
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
@@ -40,8 +40,6 @@ from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.sources.discovery.unread import nothing_there
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
 LARGE = 32 << 20
@@ -74,9 +72,9 @@ def check_command(given: Namespace) -> int:
         setup = CheckSetup(rules_for(chosen), tick, overrides, chosen, recording)
         processes = processes_for(1 if recording else given.jobs, runs)
         execution = Execution(processes, given.engine == "ray", given.address, given.resume)
-        with progress_bar("checking") if len(runs) > 1 else nullcontext() as bar:
+        with progress_line("checking") if len(runs) > 1 else nullcontext() as draw:
             done = count(1)
-            advance = (lambda: bar(next(done), len(runs))) if bar is not None else lambda: None
+            advance = (lambda: draw(f"{next(done)} of {len(runs)}")) if draw is not None else lambda: None
             reports = check_all(setup, runs, execution, advance=advance)
     level = None if given.fail_on == "never" else Severity(given.fail_on)
     if given.format == "agent":
@@ -232,17 +230,13 @@ def command_line(paths: Sequence[str], given: Namespace, moment: str, state: End
 def _as_text(
     reports: Sequence[RunReport], problems: Sequence[str], language: str, *, color: bool, verbose: bool
 ) -> str:
-    from grpo_watch.report.text import render  # noqa: PLC0415  rich is not needed for JSON
+    from grpo_watch.report.lines import Line  # noqa: PLC0415  not needed for JSON
+    from grpo_watch.report.text import render  # noqa: PLC0415  the same
     from grpo_watch.report.words import say  # noqa: PLC0415  the same
 
-    def lines(console: Console) -> None:
-        if not reports:
-            console.print(say(language, "nothing to check: no run found"))
-        render(reports, console, verbose=verbose)
-        for problem in problems:
-            console.print(say(language, "problem: {what}", what=visible(problem)), markup=False)
-
-    return printed(lines, color=color)
+    nothing = [] if reports else [Line(say(language, "nothing to check: no run found"))]
+    said = (Line(say(language, "problem: {what}", what=visible(problem))) for problem in problems)
+    return printed([*nothing, *render(reports, verbose=verbose), *said], color=color)
 
 
 DIFF_CODES = {"same": 0, "parted": 1, "not-evaluable": 3}
@@ -265,7 +259,7 @@ def diff_command(given: Namespace) -> int:
     if given.format == "json":
         print_json(comparison_document(comparison))
     else:
-        sys.stdout.write(printed(partial(render_comparison, comparison), color=given.color))
+        sys.stdout.write(printed(render_comparison(comparison), color=given.color))
     return DIFF_CODES[comparison.verdict]
 
 

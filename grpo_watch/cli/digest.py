@@ -8,12 +8,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from grpo_watch.cli.terminal import print_json, printed, progress_bar
+from grpo_watch.cli.terminal import UNWRAPPED, print_json, printed, progress_line
 from grpo_watch.detectors.shared.checkpoint_history import WHOLE_FILE, masks
 from grpo_watch.engine.records import CheckpointKind, TensorDigest
 from grpo_watch.errors import SourceError, TensorFileError, UsageError
+from grpo_watch.report.lines import Line
 from grpo_watch.safe_text import visible
 from grpo_watch.sources.checkpoints.weights import (
     UNLIMITED,
@@ -22,9 +23,6 @@ from grpo_watch.sources.checkpoints.weights import (
     digest_checkpoint,
     digest_weight_file,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SHOWN = 40
 """Names listed per kind of change, and problems."""
@@ -105,8 +103,8 @@ def exit_code(answer: dict[str, Any]) -> int:
 
 def as_text(answer: dict[str, Any], tensors: Mapping[str, TensorDigest], *, color: bool) -> str:
     """The digest of one checkpoint (``tensors``), or what differs between two."""
-    lines = map(_tensor, sorted(tensors.items())) if "checksums" in answer else ()  # rich takes 0.5 ms a line
-    return "".join(lines) + printed(lambda console: _print(answer, console), color=color, width=10_000)
+    lines = map(_tensor, sorted(tensors.items())) if "checksums" in answer else ()
+    return "".join(lines) + printed(_lines(answer), color=color, width=UNWRAPPED)
 
 
 def _tensor(named: tuple[str, TensorDigest]) -> str:
@@ -115,32 +113,31 @@ def _tensor(named: tuple[str, TensorDigest]) -> str:
     return f"{one.checksum}  {one.dtype} {shape}  {visible(name)}{'  all zero' if one.zero else ''}\n"
 
 
-def _print(answer: dict[str, Any], console: Console) -> None:
+def _lines(answer: dict[str, Any]) -> Iterator[Line]:
     if "checksums" in answer:
-        console.print(f"{answer['tensors']} tensors", markup=False)
+        yield Line(f"{answer['tensors']} tensors")
     else:
-        _compare(answer, console)
+        yield from _compare(answer)
     apart = answer.get("ranks_apart", [])
-    _capped(console, "red", [f"apart    {name}: ranks that must agree hold different bytes" for name in apart])
-    _capped(console, "yellow", [f"note: {remark}" for remark in answer.get("remarks", [])])
-    _capped(console, "red", [f"problem: {problem['file']}: {problem['message']}" for problem in answer["problems"]])
+    yield from _capped("red", [f"apart    {name}: ranks that must agree hold different bytes" for name in apart])
+    yield from _capped("yellow", [f"note: {remark}" for remark in answer.get("remarks", [])])
+    yield from _capped("red", [f"problem: {problem['file']}: {problem['message']}" for problem in answer["problems"]])
 
 
-def _capped(console: Console, style: str, lines: list[str], kind: str = "") -> None:
+def _capped(style: str, lines: list[str], kind: str = "") -> Iterator[Line]:
     """The first of many lines; a model saved ungathered has a problem per tensor."""
     for line in lines[:SHOWN]:
-        console.print(f"{kind}{visible(line)}", style=style, markup=False)
+        yield Line(f"{kind}{visible(line)}", style)
     if len(lines) > SHOWN:
-        rest = f"{kind}… and {len(lines) - SHOWN} more (--format json lists all)"
-        console.print(rest, style=style, markup=False)
+        yield Line(f"{kind}… and {len(lines) - SHOWN} more (--format json lists all)", style)
 
 
-def _compare(answer: dict[str, Any], console: Console) -> None:
+def _compare(answer: dict[str, Any]) -> Iterator[Line]:
     for kind, style in (("changed", "green"), ("added", "cyan"), ("removed", "yellow")):
-        _capped(console, style, answer[kind], f"{kind:8} ")
+        yield from _capped(style, answer[kind], f"{kind:8} ")
     names = {"moments": "the optimizer's moments", "masters": "the optimizer's float32 copies of the weights"}
     for kind, state in answer.get("optimizer", {}).items():
-        console.print(f"{names[kind]}: {state}", markup=False)
+        yield Line(f"{names[kind]}: {state}")
     changed, unchanged, whole = len(answer["changed"]), answer["unchanged"], answer.get("whole_files", 0)
     what = "files" if whole and whole == changed + unchanged else "tensors"
     verdict = f"{changed} of {changed + unchanged} {what} changed"
@@ -149,7 +146,7 @@ def _compare(answer: dict[str, Any], console: Console) -> None:
     elif what == "files":
         verdict += " (compared as whole files: proves nothing about the weights)"
     verdict += f"; {len(answer['added'])} added, {len(answer['removed'])} removed"
-    console.print(verdict, style="bold", markup=False)
+    yield Line(verdict, "bold")
 
 
 def _sides(paths: Sequence[Path]) -> list[DigestSide]:
@@ -160,9 +157,9 @@ def _sides(paths: Sequence[Path]) -> list[DigestSide]:
 
 
 def _read(path: Path) -> DigestSide:
-    with progress_bar(visible(path.name), "DownloadColumn", "TransferSpeedColumn") as bar:
+    with progress_line(visible(path.name)) as draw:
         try:
-            weights = _weights(path, replace(UNLIMITED, progress=_summed(bar)))
+            weights = _weights(path, replace(UNLIMITED, progress=_summed(draw)))
         except (SourceError, TensorFileError) as error:
             return _unread(_located(str(error), path))
         except FileNotFoundError as error:
@@ -175,16 +172,16 @@ def _read(path: Path) -> DigestSide:
     return DigestSide(weights, [*problems, *(_problem(path, text) for text in _unusable(weights))])
 
 
-def _summed(bar: Callable[[int, int | None], None] | None) -> Callable[[int], None] | None:
+def _summed(draw: Callable[[str], None] | None) -> Callable[[int], None] | None:
     """Takes the numbers of bytes that are read; how many there will be is not known."""
-    if bar is None:
+    if draw is None:
         return None
     done = 0
 
     def read(count: int) -> None:
         nonlocal done
         done += count
-        bar(done, None)
+        draw(f"{done // 1_000_000:,} MB read")
 
     return read
 

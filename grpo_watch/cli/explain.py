@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
+from grpo_watch import lazy_re as re
 from grpo_watch.advisories.entries import Advisory, advisories
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.audit import whole
@@ -21,16 +22,17 @@ from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.rule import Rule, general
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.assess import catalogue as preflight_checks
+from grpo_watch.report.lines import Line, aligned, columns
 from grpo_watch.report.words import say
 from grpo_watch.rules.packs import advisory_in, load_rules
 from grpo_watch.rules.runbook import Runbook, parameters_of, runbook_for
 
-if TYPE_CHECKING:
-    from rich.markdown import Markdown
-
 SCHEMA = "grpo-watch/explain/1"
 WIDTH = 100
 """Columns of running text; wider lines are hard to read."""
+ITEM = re.compile(r" *(?:[-*] |\d+\. |> ?)")
+"""Where an item of a list or a quotation begins."""
+CELLS = re.compile(r"(?<!\\)\|")
 
 
 def explain_command(given: Namespace) -> int:
@@ -46,7 +48,7 @@ def explain_command(given: Namespace) -> int:
         print_json(found)
     else:
         width = min(shutil.get_terminal_size().columns, WIDTH)
-        sys.stdout.write(printed(lambda console: console.print(_markdown(page)), color=given.color, width=width))
+        sys.stdout.write(printed(_lines(page, width), color=given.color, width=width))
     return 0
 
 
@@ -98,11 +100,32 @@ def _as_json(rule: Rule, detectors: Mapping[str, type[Detector]], runbook: Runbo
     }
 
 
-def _markdown(page: str) -> Markdown:
-    """The page; markers and metadata that only tools read are left out."""
-    from rich.markdown import Markdown  # noqa: PLC0415  only the terminal needs it
-
-    return Markdown("\n".join(line for line in page.splitlines() if not line.startswith("<!--")))
+def _lines(page: str, width: int) -> Iterator[Line]:
+    """The Markdown for reading: running text joined, to be wrapped; tables aligned; without what only tools read."""
+    code, text = False, ""
+    table: list[list[str]] = []
+    for line in (*page.splitlines(), ""):
+        if text and (code or ITEM.match(line) or line.startswith(("`" * 3, "#", "|", "<!--")) or not line.strip()):
+            item = ITEM.match(text)
+            yield Line(text, hang=item.end() if item else 0)
+            text = ""
+        if table and not line.startswith("|"):
+            rows = list(aligned(table))
+            fit = all(columns(row.plain) <= width for row in rows)
+            yield from rows if fit else (Line("- " + " · ".join(filter(None, row)), hang=2) for row in table)
+            table = []
+        if line.startswith("```"):
+            code = not code
+        elif code:
+            yield Line(line, indent=4)
+        elif line.startswith("|"):
+            table += [[cell.strip() for cell in CELLS.split(line)[1:-1]]] if set(line) - set("|-: ") else []
+        elif line.startswith("#"):
+            yield Line(line.lstrip("# "), "bold")
+        elif not line.strip():
+            yield Line()
+        elif not line.startswith("<!--"):
+            text = f"{text} {line.strip()}" if text else line
 
 
 def _hints(rule: Rule) -> str:
@@ -124,7 +147,7 @@ def _shown(rule: Rule, runbook: Runbook) -> str:
         for number in (rule.for_steps, rule.keep_firing_steps)
     )
     breaches = say(rule.language, rows, n=rule.min_observations)
-    facts = [f"**{say(rule.language, rule.severity.value)}**"]
+    facts = [say(rule.language, rule.severity.value)]
     facts.append(say(rule.language, words, steps=steps, rows=breaches, after=after))
     changed = ", ".join(f"{name} = {value}" for name, value in rule.params.items())
     return f"{head.rstrip()}\n\n{' · '.join([*facts, *filter(None, [changed])])}\n\n{_hints(rule)}\n{separator}{body}"

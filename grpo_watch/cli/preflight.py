@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from functools import partial
 from pathlib import Path
 
 from grpo_watch import lazy_re as re
@@ -58,6 +57,6 @@ def as_text(
     launch: Launch, assessment: Assessment, *, color: bool, width: int | None = None, language: str = ENGLISH
 ) -> str:
     """The answer as lines for people, wrapped at ``width`` columns; by default as wide as the terminal."""
-    from grpo_watch.preflight.text_report import render  # noqa: PLC0415  rich is not needed for JSON
+    from grpo_watch.preflight.text_report import render  # noqa: PLC0415  not needed for JSON
 
-    return printed(partial(render, launch, assessment, language=language), color=color, width=width)
+    return printed(render(launch, assessment, language), color=color, width=width)

@@ -12,10 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
-
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import find_runs
 from grpo_watch.cli.stdin_run import taken_in
@@ -31,6 +27,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.mounts import network_type
 from grpo_watch.pipeline.offline import read_run
 from grpo_watch.report.blindness import unjudged
+from grpo_watch.report.lines import Line
 from grpo_watch.report.view import software
 from grpo_watch.report.words import say, sentence_words
 from grpo_watch.rules.packs import rules_for
@@ -178,53 +175,47 @@ def _channel(channel: FoundChannel, stats: SourceStats | None) -> dict[str, Any]
 def _as_text(
     examined: Sequence[ExaminedRun], problems: Sequence[str], paths: Sequence[str], language: str, *, color: bool
 ) -> str:
-    def lines(console: Console) -> None:
-        for one in examined:
-            for line, style in _lines(one):
-                text = line.lstrip(" ")
-                indent = (0, 0, 0, len(line) - len(text))
-                console.print(Padding(Text(text, style=style, overflow="fold"), indent, expand=False))
-            console.print()
-        for problem in problems:
-            console.print(visible(sentence_words(language, problem, "errors")), style="yellow")
-        if not examined:
-            console.print(say(language, "no run found in {paths}", paths=visible(", ".join(paths))))
-            for path in () if problems else local_paths(paths):
-                console.print(visible(sentence_words(language, f"{path}: {nothing_there(Path(path))}", "errors")))
-
-    return printed(lines, color=color, markup=False, emoji=False)
+    lines = [line for one in examined for line in (*_lines(one), Line())]
+    lines += (Line(visible(sentence_words(language, problem, "errors")), "yellow") for problem in problems)
+    if not examined:
+        lines.append(Line(say(language, "no run found in {paths}", paths=visible(", ".join(paths)))))
+        reasons = (f"{path}: {nothing_there(Path(path))}" for path in local_paths(paths) if not problems)
+        lines += (Line(visible(sentence_words(language, reason, "errors"))) for reason in reasons)
+    return printed(lines, color=color)
 
 
-def _lines(one: ExaminedRun) -> Iterator[tuple[str, str]]:
-    """Text and style of each line of one run's block."""
+def _lines(one: ExaminedRun) -> Iterator[Line]:
+    """One run's block."""
     snapshot, found, say_so = one.snapshot, one.found, partial(say, one.snapshot.language)
     said, colon = partial(sentence_words, snapshot.language, part="errors"), say_so(": ")
     name = " ".join(part for part in (snapshot.framework, snapshot.version) if part)
     place = visible(found.remote or str(found.root))
-    yield f"{visible(found.name)}  {say_so(software(name))}  {place}", "bold"
+    yield Line(f"{visible(found.name)}  {say_so(software(name))}  {place}", "bold")
     for channel in found.channels:
         stats = one.stats.get(channel.name)
         if _worth_showing(channel, stats):
-            yield f"  {visible(_place(channel))}", _style(stats)
-            yield f"      {channel.what.value}{colon}{_gave(channel, stats, snapshot.language)}", "dim"
+            yield Line(visible(_place(channel)), _style(stats), indent=2)
+            yield Line(f"{channel.what.value}{colon}{_gave(channel, stats, snapshot.language)}", "dim", indent=6)
     for line in guessed_lines(snapshot.judgement.guessed):
-        yield f"  {visible(said(line))}", "yellow"
+        yield Line(visible(said(line)), "yellow", indent=2)
     unknown = [key for key in one.unknown_keys if key not in snapshot.judgement.guessed]
     if unknown:
         keys = ", ".join(visible(key) for key in unknown[:12])
-        yield f"  {say_so('unknown metrics, kept as raw:<key>: {keys}', keys=keys)}", ""
+        yield Line(say_so("unknown metrics, kept as raw:<key>: {keys}", keys=keys), indent=2)
     for note in one.notes:
-        yield f"  {visible(said(note))}", ""
+        yield Line(visible(said(note)), indent=2)
     for problem in found.problems:
-        yield f"  {visible(said(problem))}", "yellow"
+        yield Line(visible(said(problem)), "yellow", indent=2)
     live = sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
-    yield f"  {say_so('{n} of {all} rules can judge this run', n=live, all=len(snapshot.rules))}", ""
+    yield Line(say_so("{n} of {all} rules can judge this run", n=live, all=len(snapshot.rules)), indent=2)
     for label, reason, rules in unjudged(snapshot):
-        yield f"  {label}{colon}{say_so('{what} ({cost})', what=', '.join(rules), cost=visible(reason))}", "dim"
+        yield Line(
+            f"{label}{colon}{say_so('{what} ({cost})', what=', '.join(rules), cost=visible(reason))}", "dim", indent=2
+        )
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
             why = say_so("{what} ({cost})", what=rule.rule, cost=visible(rule.reason))
-            yield f"  {say_so('broken')}{colon}{why}", "red"
+            yield Line(f"{say_so('broken')}{colon}{why}", "red", indent=2)
 
 
 def _place(channel: FoundChannel) -> str:

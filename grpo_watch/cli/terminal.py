@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpo_watch.credentials import masked
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from grpo_watch.report.lines import Line
 
 LIBRARIES = ("asyncio", "concurrent.futures", "uvicorn")
 """Libraries whose warnings about what goes wrong in the daemon are lines of the same format."""
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 UNWRAPPED = 100_000
 """Columns that no line reaches."""
+LABEL = 40
+"""Characters of what a line of progress is about."""
+ERASED = "\r\x1b[K"
 
 
 def begin(verbose: int, log_format: str, *, no_color: bool) -> bool:
@@ -31,21 +34,15 @@ def begin(verbose: int, log_format: str, *, no_color: bool) -> bool:
     return not plain and sys.stdout.isatty()
 
 
-def columns() -> int:
-    """The width of the terminal; what is not a terminal gets its lines unwrapped, for ``grep`` and scripts."""
-    from rich.console import Console  # noqa: PLC0415  --help needs no rich
+def printed(lines: Iterable[Line], *, color: bool, width: int | None = None) -> str:
+    """What is printed where there are so many columns.
 
-    return Console().width if sys.stdout.isatty() else UNWRAPPED
+    By default as many as the terminal has; what is not a terminal gets its lines unwrapped, for ``grep`` and scripts.
+    """
+    from grpo_watch.report.lines import laid_out  # noqa: PLC0415  --help needs none
 
-
-def printed(render: Callable[[Console], object], *, color: bool, width: int | None = None, **how: Any) -> str:
-    """What is printed to a console of this width (by default the terminal's), without blanks at the ends of lines."""
-    from rich.console import Console  # noqa: PLC0415  JSON needs no rich
-
-    written = StringIO()
-    plain = {"force_terminal": color, "no_color": not color, "highlight": False, **how}
-    render(Console(file=written, width=width or columns(), **plain))
-    return "".join(f"{line.rstrip()}\n" for line in written.getvalue().splitlines())
+    terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED
+    return laid_out(lines, width or terminal, color=color)
 
 
 def print_json(document: object) -> None:
@@ -56,23 +53,24 @@ def print_json(document: object) -> None:
 
 
 @contextmanager
-def progress_bar(label: str, *columns: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Draws how much of it is done, as it is called, on standard error; None where that is no terminal.
-
-    Behind the label and the bar stand rich's ``columns``, by name; by default the share and the time left.
-    """
-    if not sys.stderr.isatty():
+def progress_line(label: str) -> Iterator[Callable[[str], None] | None]:
+    """Draws how far it is, as it is called, into one line of standard error; None where that is no terminal."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
-    from rich import progress as rich  # noqa: PLC0415  only for people
-    from rich.console import Console  # noqa: PLC0415  only for people
-    from rich.markup import escape  # noqa: PLC0415  only for people
+    drawn = ""
 
-    usual = rich.Progress.get_default_columns()
-    chosen = (*usual[:2], *(getattr(rich, column)() for column in columns)) if columns else usual
-    with rich.Progress(*chosen, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(escape(label), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    def draw(progress: str) -> None:
+        nonlocal drawn
+        if progress != drawn:
+            drawn = progress
+            sys.stderr.write(f"{ERASED}{label[:LABEL]}  {progress}")
+            sys.stderr.flush()
+
+    try:
+        yield draw
+    finally:
+        sys.stderr.write(ERASED)
 
 
 def start_logging(verbose: int, log_format: str) -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from rich.cells import set_cell_size
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from grpo_watch.engine.records import Scalar, Severity
 from grpo_watch.frameworks.launch_rules import Prediction
 from grpo_watch.frameworks.launches import Launch, launch_facts
 from grpo_watch.preflight.findings import FINE, MISSING, Assessment, LaunchProblem, Suggestion, exit_code
+from grpo_watch.report.lines import Line, aligned, padded
 from grpo_watch.report.words import say, sentence_words
 from grpo_watch.safe_text import visible
 
@@ -27,41 +22,33 @@ Translated = Callable[[str], str]
 """A text of ours in the reader's language."""
 
 
-def render(launch: Launch, assessment: Assessment, console: Console, language: str) -> None:
-    """Print verdict, problems, nearest valid settings, prediction, and what was not known."""
+def render(launch: Launch, assessment: Assessment, language: str) -> Iterator[Line]:
+    """Verdict, problems, nearest valid settings, prediction, and what was not known."""
     said = partial(sentence_words, language, part="launch")
-    console.print(_headline(launch, assessment, said))
+    yield _headline(launch, assessment, said)
     for problem in assessment.problems:
-        _put(console, *_problem(problem, language, said))
+        yield from _problem(problem, language, said)
     if assessment.suggestions:
-        console.print()
-        _put(console, (_suggestions(launch, assessment.suggestions, said), 2))
+        yield Line()
+        yield from _suggestions(launch, assessment.suggestions, said)
     if assessment.prediction is not None:
-        console.print()
-        _put(console, *_prediction(assessment.prediction, said))
-    _open(launch, assessment, console, said)
+        yield Line()
+        yield from _prediction(assessment.prediction, said)
+    yield from _open(launch, assessment, said)
 
 
-def _put(console: Console, *parts: tuple[Text | Table, int]) -> None:
-    """Print each part with its indent."""
-    for part, indent in parts:
-        console.print(Padding(part, (0, 0, 0, indent), expand=False))
-
-
-def _headline(launch: Launch, assessment: Assessment, said: Translated) -> Text:
+def _headline(launch: Launch, assessment: Assessment, said: Translated) -> Line:
     code = exit_code(assessment)
     refused = any(problem.severity is Severity.CRITICAL for problem in assessment.problems)
     word, style = ("WILL FAIL", "bold red") if refused else ("LOOK AGAIN", "bold yellow")
     if code in {FINE, MISSING}:
         word, style = ("OK", "bold green") if code == FINE else ("NOT SURE", "bold yellow")
-    line = Text(said(word), style=style)
-    line.append(f"  {visible(launch.text)}", style="bold")
+    line = Line(said(word), style).append(f"  {visible(launch.text)}", "bold")
     facts = [said(_framework(assessment))]
     for setting, one, many in ((launch.world_size, "process", "processes"), (launch.dataset_size, "row", "rows")):
         if setting is not None and isinstance(setting.value, int):
             facts.append(said(f"{setting.value:,} {one if setting.value == 1 else many}"))
-    line.append("  " + " · ".join(facts), style="dim")
-    return line
+    return line.append("  " + " · ".join(facts), "dim")
 
 
 def _framework(assessment: Assessment) -> str:
@@ -76,56 +63,50 @@ def _framework(assessment: Assessment) -> str:
     return f"{name} ({visible(origin.removeprefix(f'{assessment.framework} '))})"
 
 
-def _problem(problem: LaunchProblem, language: str, said: Translated) -> Iterator[tuple[Text, int]]:
+def _problem(problem: LaunchProblem, language: str, said: Translated) -> Iterator[Line]:
     severity = problem.severity.value
-    line = Text(f"{set_cell_size(say(language, severity), 8)}  ", style=STYLES[severity])
-    line.append(problem.check, style="bold")
+    line = Line(f"{padded(say(language, severity), 8)}  ", STYLES[severity], indent=2)
+    line.append(problem.check, "bold")
     if problem.where:
-        line.append(f"  {visible(said(problem.where))}", style="dim")
-    yield line, 2
-    yield Text(visible(said(problem.message))), 12
+        line.append(f"  {visible(said(problem.where))}", "dim")
+    yield line
+    yield Line(visible(said(problem.message)), indent=12)
     if problem.says and problem.says not in problem.message:
-        yield Text(f"{said('it says')}{say(language, ': ')}{visible(problem.says)}", style="dim"), 12
+        yield Line(f"{said('it says')}{say(language, ': ')}{visible(problem.says)}", "dim", indent=12)
     if problem.hint:
-        yield Text(f"→ {visible(said(problem.hint))}"), 12
+        yield Line(f"→ {visible(said(problem.hint))}", indent=12)
 
 
-def _suggestions(launch: Launch, suggestions: Sequence[Suggestion], said: Translated) -> Table:
-    """One row per suggestion: what changes from what to what, and what that gives."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("")
-    table.add_column(said("nearest valid settings"), overflow="fold")
-    table.add_column("")
+def _suggestions(launch: Launch, suggestions: Sequence[Suggestion], said: Translated) -> Iterator[Line]:
+    """A row per change, from what to what; the first of each suggestion says what it gives."""
+    rows: list[list[Line | str]] = [["", Line(said("nearest valid settings"), "dim"), ""]]
     for number, suggestion in enumerate(suggestions[:MAX_SUGGESTIONS], 1):
-        changes = Text("\n").join(_change(launch, suggestion, name, said) for name in suggestion.changes)
-        table.add_row(str(number), changes, visible(said(suggestion.why)))
-    return table
+        first, *others = (_change(launch, suggestion, name, said) for name in suggestion.changes)
+        rows.append([str(number), first, visible(said(suggestion.why))])
+        rows += (["", change, ""] for change in others)
+    return aligned(rows, indent=2)
 
 
-def _change(launch: Launch, suggestion: Suggestion, name: str, said: Translated) -> Text:
+def _change(launch: Launch, suggestion: Suggestion, name: str, said: Translated) -> Line:
     given = launch.settings[name].value if name in launch.settings else None
     was = said(suggestion.was.get(name, "not given"))
-    line = Text(f"{visible(name)} {_cell(given, absent=was)} → ")
-    return line.append(_cell(suggestion.changes[name], absent=said("leave out")), style="bold")
+    line = Line(f"{visible(name)} {_cell(given, absent=was)} → ")
+    return line.append(_cell(suggestion.changes[name], absent=said("leave out")), "bold")
 
 
 def _cell(value: Scalar, absent: str) -> str:
     return absent if value is None else visible(str(value))
 
 
-def _prediction(prediction: Prediction, said: Translated) -> Iterator[tuple[Text | Table, int]]:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    for name, value in _numbers(prediction):
-        table.add_row(said(name), value)
-    yield Text(said("prediction"), style="dim"), 2
-    if table.row_count:
-        yield table, 4
+def _prediction(prediction: Prediction, said: Translated) -> Iterator[Line]:
+    yield Line(said("prediction"), "dim", indent=2)
+    numbers = list(_numbers(prediction))
+    digits = max((len(value) for _, value in numbers), default=0)
+    yield from aligned([[Line(said(name), "dim"), value.rjust(digits)] for name, value in numbers], indent=4)
     if prediction.formula:
-        yield Text(visible(said(prediction.formula))), 4
+        yield Line(visible(said(prediction.formula)), indent=4)
     for note in prediction.notes:
-        yield Text(visible(said(note)), style="dim"), 4
+        yield Line(visible(said(note)), "dim", indent=4)
 
 
 def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
@@ -144,14 +125,14 @@ def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
             yield label, f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
-def _open(launch: Launch, assessment: Assessment, console: Console, said: Translated) -> None:
+def _open(launch: Launch, assessment: Assessment, said: Translated) -> Iterator[Line]:
     """What was missing first, then what could not be read."""
     for title, lines in (("missing", assessment.missing), ("not read", assessment.unresolved or launch.unresolved)):
         if not lines:
             continue
-        console.print()
+        yield from (Line(), Line(said(title), "dim", indent=2))
         shown = lines if len(lines) <= MAX_OPEN + 1 else lines[:MAX_OPEN]  # "and 1 more" takes a line as well
-        _put(console, (Text(said(title), style="dim"), 2), *((Text(visible(said(line))), 4) for line in shown))
+        yield from (Line(visible(said(line)), indent=4) for line in shown)
         if len(lines) > len(shown):
             more = said(f"and {len(lines) - len(shown)} more (all of them: --format json)")
-            _put(console, (Text(more, style="dim"), 4))
+            yield Line(more, "dim", indent=4)

@@ -7,18 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from grpo_watch.engine.diagnosis import Finding, first_sign
 from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged, verdict_words
 from grpo_watch.report.check_document import RunReport, worst_first
+from grpo_watch.report.lines import Line, aligned, columns, padded
 from grpo_watch.report.view import (
     FindingView,
     by_cause,
@@ -54,8 +48,8 @@ STYLES = {
 }
 
 
-def render(reports: Sequence[RunReport], console: Console, *, verbose: bool = False) -> None:
-    """Print one block per run: verdict and what it rests on, findings with evidence and fix, what could not be seen.
+def render(reports: Sequence[RunReport], *, verbose: bool = False) -> Iterator[Line]:
+    """One block per run: verdict and what it rests on, findings with evidence and fix, what could not be seen.
 
     ``verbose`` adds every episode and consequence, each blind rule with its reason, and what the channels skipped.
     Several runs end with a table, worst first, and a line that counts the verdicts; more than ``MANY`` are this table
@@ -64,66 +58,55 @@ def render(reports: Sequence[RunReport], console: Console, *, verbose: bool = Fa
     shown = reports if verbose or len(reports) <= MANY else ()
     for index, report in enumerate(shown):
         if index:
-            console.print()
-        for line, indent in _run(report, verbose=verbose):
-            console.print(Padding(line, (0, 0, 0, indent), expand=False))
+            yield Line()
+        yield from _run(report, verbose=verbose)
     if len(reports) > 1:
         if shown:
-            console.print()
-        for line in _table(reports):
-            console.print(line, soft_wrap=True)
-        console.print(_totals(reports))
+            yield Line()
+        yield from _table(reports)
+        yield _totals(reports)
         if not shown:
             words = "`grpo-watch check` of one of these runs says more; -v shows all."
-            console.print(Text(say(reports[0].snapshot.language, words), style="dim"))
+            yield Line(say(reports[0].snapshot.language, words), "dim")
 
 
-def _table(reports: Sequence[RunReport]) -> Iterator[Text]:
+def _table(reports: Sequence[RunReport]) -> Iterator[Line]:
     """Run, verdict, top finding, since: one line per run, worst first."""
-    ranked = [_table_row(report.snapshot) for report in worst_first(reports)]
     say_so = partial(say, reports[0].snapshot.language)
-    rows = [(say_so("run"), say_so("verdict"), say_so("top finding"), say_so("since")), *ranked]
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    styles = ["dim", *(STYLES.get(report.snapshot.verdict.value, "") for report in worst_first(reports))]
-    for number, (row, style) in enumerate(zip(rows, styles, strict=True)):
-        cells = [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        line = Text(cells[0] + "  ", style="dim" if not number else "bold").append(cells[1], style=style)
-        line.append(f"  {cells[2]}  {cells[3]}", style="" if number else "dim")
-        line.rstrip()
-        yield line
+    head = [Line(say_so(title), "dim") for title in ("run", "verdict", "top finding", "since")]
+    yield from aligned([head, *(_table_row(report.snapshot) for report in worst_first(reports))])
 
 
-def _table_row(snapshot: RunSnapshot) -> tuple[str, str, str, str]:
+def _table_row(snapshot: RunSnapshot) -> list[Line]:
     first = top_view(snapshot)
     rule, since = "-", "-"
     if first:
         begin = first_sign(first.finding, snapshot.findings).first_step
         rule, since = first.finding.rule, say(snapshot.language, "step {step}", step=begin)
-    return visible(snapshot.run), verdict_words(snapshot), visible(rule), since
+    verdict = Line(verdict_words(snapshot), f"bold {STYLES.get(snapshot.verdict.value, '')}")
+    return [Line(visible(snapshot.run), "bold"), verdict, Line(visible(rule), "bold"), Line(since, "bold")]
 
 
-def _totals(reports: Sequence[RunReport]) -> Text:
+def _totals(reports: Sequence[RunReport]) -> Line:
     say_so = partial(say, reports[0].snapshot.language)
     counted = Counter(report.snapshot.verdict for report in reports)
-    line = Text(say_so("{n} runs", n=len(reports)) + say_so(": "), style="bold")
-    counts = [
-        Text(
-            say_so("{n} {kind}", n=counted[verdict], kind=say_so(verdict.value.replace("-", " "))),
-            style=STYLES.get(verdict.value, ""),
-        )
-        for verdict in WORST_FIRST
-        if counted[verdict]
-    ]
-    return line + Text(say_so(", ")).join(counts)
+    line = Line(say_so("{n} runs", n=len(reports)), "bold")
+    separator = say_so(": ")
+    for verdict in WORST_FIRST:
+        if counted[verdict]:
+            words = say_so("{n} {kind}", n=counted[verdict], kind=say_so(verdict.value.replace("-", " ")))
+            line.append(separator).append(words, STYLES.get(verdict.value, ""))
+            separator = say_so(", ")
+    return line
 
 
-def _run(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
+def _run(report: RunReport, *, verbose: bool) -> Iterator[Line]:
     snapshot = report.snapshot
-    yield _headline(snapshot), 0
+    yield _headline(snapshot)
     shown = views(snapshot)
     first = top_view(snapshot)
     if first is not None and first.headline != first.finding.summary:
-        yield Text(visible(first.headline), style="bold"), 2
+        yield Line(visible(first.headline), "bold", indent=2)
     for number, each in enumerate(causes(shown)):
         yield from _finding(
             each, whole=verbose or not number or each.finding.severity is Severity.CRITICAL, verbose=verbose
@@ -132,86 +115,84 @@ def _run(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
     yield from _footer(report, verbose=verbose)
 
 
-def _headline(snapshot: RunSnapshot) -> Text:
-    line = Text(shouted(snapshot), style=STYLES.get(snapshot.verdict.value, "bold"))
-    line.append(f"  {visible(snapshot.run)}", style="bold")
+def _headline(snapshot: RunSnapshot) -> Line:
+    line = Line(shouted(snapshot), STYLES.get(snapshot.verdict.value, "bold"))
+    line.append(f"  {visible(snapshot.run)}", "bold")
     judged = [] if snapshot.verdict in UNJUDGED else [judged_words(coverage(snapshot), snapshot)]
-    line.append("  " + visible(" · ".join([*facts(snapshot), *judged])), style="dim")
+    line.append("  " + visible(" · ".join([*facts(snapshot), *judged])), "dim")
     return line
 
 
-def _finding(shown: FindingView, *, whole: bool, verbose: bool) -> Iterator[tuple[Text, int]]:
+def _finding(shown: FindingView, *, whole: bool, verbose: bool) -> Iterator[Line]:
     """The finding with evidence and fix; those below the first are two lines unless they are critical."""
     finding = shown.finding
     say_so, severity = partial(say, shown.language), finding.severity.value
-    head = Text(say_so(severity), style=STYLES[severity])
-    head.append(f"  {visible(finding.rule)}", style="bold").append(f"  {visible(shown.since)}", style="dim")
-    yield head, 2
-    yield Text(visible(finding.summary)), 4
+    head = Line(say_so(severity), STYLES[severity], indent=2)
+    head.append(f"  {visible(finding.rule)}", "bold").append(f"  {visible(shown.since)}", "dim")
+    yield head
+    yield Line(visible(finding.summary), indent=4)
     lines = [(say_so("evidence"), " · ".join(shown.words)), (say_so("fix"), shown.hint)] if whole else []
     likely = shown.causes[: None if verbose else int(whole)]
     lines += [(say_so("likely {rank}", rank=rank), cause) for rank, cause in enumerate(likely, start=1)]
     lines += [(say_so("wasted"), shown.wasted)] if whole else []
     for label, text in lines:
         if text:
-            yield Text.assemble((set_cell_size(label, LABEL), "dim"), visible(text)), 4
+            line = Line(indent=4)
+            yield line.append(padded(label, LABEL), "dim").append(visible(text))
 
 
-def _consequences(found: Sequence[FindingView], *, verbose: bool) -> Iterator[tuple[Text, int]]:
+def _consequences(found: Sequence[FindingView], *, verbose: bool) -> Iterator[Line]:
     """One line per cause; with ``verbose`` one per consequence, with its steps."""
     if not found:
         return
     language = found[0].language
     if verbose:
         for findings in by_cause(found).values():
-            yield from ((_consequence(finding, language), 2) for finding in findings)
+            yield from (_consequence(finding, language) for finding in findings)
         return
     for cause, findings in by_cause(found).items():
         words = "{what} ({cost})"
         each = (say(language, words, what=visible(one.rule), cost=in_brief(one, language)) for one in findings)
         named = say(language, ", ").join(each)
-        yield Text(say(language, "↳ explained by {cause}: {named}", cause=visible(cause), named=named), style="dim"), 2
+        yield Line(say(language, "↳ explained by {cause}: {named}", cause=visible(cause), named=named), "dim", indent=2)
 
 
-def _consequence(finding: Finding, language: str) -> Text:
-    line, words = Text("↳ ", style="dim"), "{what} ({cost})"
+def _consequence(finding: Finding, language: str) -> Line:
+    line, words = Line("↳ ", "dim", indent=2), "{what} ({cost})"
     since = say(language, ", ").join((say(language, finding.severity.value), when(finding, language)))
-    line.append(visible(finding.rule)).append(say(language, words, what="", cost=since), style="dim")
-    return line.append(say(language, " explained by {cause}", cause=visible(finding.caused_by or "")), style="dim")
+    line.append(visible(finding.rule)).append(say(language, words, what="", cost=since))
+    return line.append(say(language, " explained by {cause}", cause=visible(finding.caused_by or "")))
 
 
-def _reservations(snapshot: RunSnapshot) -> Iterator[tuple[Text, int]]:
+def _reservations(snapshot: RunSnapshot) -> Iterator[Line]:
     """What the verdict must not be read without."""
     for caveat in caveats(snapshot):
-        yield Text(visible(say(snapshot.language, caveat)), style="yellow"), 2
+        yield Line(visible(say(snapshot.language, caveat)), "yellow", indent=2)
     for label, line in judgement_lines(snapshot):
-        yield Text(f"{label}{say(snapshot.language, ': ')}{visible(line)}", style="dim yellow"), 2
+        yield Line(f"{label}{say(snapshot.language, ': ')}{visible(line)}", "dim yellow", indent=2)
 
 
-def _footer(report: RunReport, *, verbose: bool) -> Iterator[tuple[Text, int]]:
+def _footer(report: RunReport, *, verbose: bool) -> Iterator[Line]:
     snapshot, say_so = report.snapshot, partial(say, report.snapshot.language)
     colon = say_so(": ")
     yield from _reservations(snapshot)
     missing = blind_words(coverage(snapshot), snapshot)
     if missing:
-        yield (
-            Text(missing + ("" if verbose else say_so(" (-v lists the rules)")), style="dim yellow"),
-            2,
-        )
+        yield Line(missing + ("" if verbose else say_so(" (-v lists the rules)")), "dim yellow", indent=2)
     if verbose:
         for label, reason, rules in unjudged(snapshot):
-            yield Text(f"{label}{colon}{', '.join(rules)}{colon}{visible(reason)}", style="dim"), 2
+            yield Line(f"{label}{colon}{', '.join(rules)}{colon}{visible(reason)}", "dim", indent=2)
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
-            yield Text(f"{say_so('broken')}{colon}{rule.rule}{colon}{visible(rule.reason)}", style="red"), 2
+            yield Line(f"{say_so('broken')}{colon}{rule.rule}{colon}{visible(rule.reason)}", "red", indent=2)
     for note in report.notes:
-        yield Text(visible(note), style="dim"), 2
+        yield Line(visible(note), "dim", indent=2)
     for problem in report.problems:
-        yield Text(visible(say_so("problem: {what}", what=problem)), style="yellow"), 2
+        yield Line(visible(say_so("problem: {what}", what=problem)), "yellow", indent=2)
     yield from _channels(report)
 
 
-def _channels(report: RunReport) -> Iterator[tuple[Text, int]]:
+def _channels(report: RunReport) -> Iterator[Line]:
     """What could not be read."""
     for channel in report.channels:
         odd = {reason: count for reason, count in channel.skipped.items() if reason != REPEATED}
@@ -219,7 +200,7 @@ def _channels(report: RunReport) -> Iterator[tuple[Text, int]]:
             skipped = ", ".join(f"{count} {reason}" for reason, count in odd.items())
             message = channel.problem or f"skipped {skipped}; first: {channel.first_bad}"
             said = sentence_words(report.snapshot.language, message, "errors")
-            yield Text(f"{visible(channel.name)}{say(report.snapshot.language, ': ')}{visible(said)}", style="dim"), 2
+            yield Line(f"{visible(channel.name)}{say(report.snapshot.language, ': ')}{visible(said)}", "dim", indent=2)
 
 
 RULE = (
@@ -228,38 +209,33 @@ RULE = (
 )
 
 
-def render_comparison(comparison: Comparison, console: Console) -> None:
-    """Print the comparison."""
-    for line, indent in _lines(comparison):
-        console.print(Padding(line, (0, 0, 0, indent), expand=False))
-
-
-def _lines(comparison: Comparison) -> Iterator[tuple[RenderableType, int]]:
-    yield _parted(comparison), 0
+def render_comparison(comparison: Comparison) -> Iterator[Line]:
+    """What the comparison found."""
+    yield _parted(comparison)
     for name, report in (("a", comparison.a), ("b", comparison.b)):
         shot = report.snapshot
-        line = Text(f"{name}  ").append(visible(shot.run), style="bold").append("  ")
-        line.append(shot.verdict.value.replace("-", " "), style=STYLES.get(shot.verdict.value, ""))
-        yield line.append("  " + " · ".join(facts(shot)), style="dim"), 2
-    yield Text(_common(comparison), style="dim"), 2
+        line = Line(f"{name}  ", indent=2).append(visible(shot.run), "bold").append("  ")
+        line.append(shot.verdict.value.replace("-", " "), STYLES.get(shot.verdict.value, ""))
+        yield line.append("  " + " · ".join(facts(shot)), "dim")
+    yield Line(_common(comparison), "dim", indent=2)
     if comparison.parted:
-        yield _metrics(comparison), 1
-    yield from ((line, 2) for line in _others(comparison))
+        yield from _metrics(comparison)
+    yield from _others(comparison)
     if comparison.settings:
-        yield Text("settings that differ"), 2
-        yield _settings(comparison), 1
+        yield Line("settings that differ", indent=2)
+        yield from _settings(comparison)
     yield from _lone_findings(comparison)
-    yield Text(RULE, style="dim"), 0
+    yield Line(RULE, "dim")
 
 
-def _parted(comparison: Comparison) -> Text:
+def _parted(comparison: Comparison) -> Line:
     words = {
         "parted": f"PARTED at step {comparison.step}",
         "same": "SAME within noise",
         "not-evaluable": "NOT EVALUABLE: too few common rows",
     }
     step = comparison.step
-    line = Text(words[comparison.verdict], style=STYLES.get(comparison.verdict, "bold"))
+    line = Line(words[comparison.verdict], STYLES.get(comparison.verdict, "bold"))
     first = [each.name for each in comparison.parted if each.counted and each.parting and each.parting.step == step]
     rules = [lone.finding.rule for lone in comparison.findings if lone.counted and lone.finding.first_step == step]
     return line.append(f"  {', '.join([*map(visible, first), *rules])}" if comparison.verdict == "parted" else "")
@@ -271,18 +247,18 @@ def _common(comparison: Comparison) -> str:
     return f"{len(comparison.steps)} common steps, {comparison.steps[0]} to {comparison.steps[-1]}"
 
 
-def _metrics(comparison: Comparison) -> Table:
-    made = _columns("metric", "parted at", "a", "b", "noise", "first different")
+def _metrics(comparison: Comparison) -> Iterator[Line]:
+    rows = []
     for metric in comparison.parted:
         found = metric.parting
         if found is not None:
             name = visible(metric.name) + ("" if metric.counted else " (not counted)")
             numbers = [_number(found.a), _number(found.b), _number(found.noise)]
-            made.add_row(Text(name), f"step {found.step}", *numbers, f"step {found.differs}")
-    return made
+            rows.append([name, f"step {found.step}", *numbers, f"step {found.differs}"])
+    return _below(["metric", "parted at", "a", "b", "noise", "first different"], rows)
 
 
-def _others(comparison: Comparison) -> Iterator[Text]:
+def _others(comparison: Comparison) -> Iterator[Line]:
     """Metrics that don't diverge, grouped by reason."""
     titles = {
         "differs": "differ within noise",
@@ -294,35 +270,33 @@ def _others(comparison: Comparison) -> Iterator[Text]:
     for kind, words in titles.items():
         names = [visible(metric.name) for metric in comparison.metrics if metric.status == kind]
         if names:
-            yield Text(f"{words}: {', '.join(names)}", style="dim")
+            yield Line(f"{words}: {', '.join(names)}", "dim", indent=2)
 
 
-def _settings(comparison: Comparison) -> Table:
-    made = _columns("setting", "a", "read from", "b", "read from")
-    for name, (a, b) in comparison.settings.items():
-        made.add_row(*map(Text, (name, *_setting(a), *_setting(b))))
-    return made
+def _settings(comparison: Comparison) -> Iterator[Line]:
+    rows = [[name, *_setting(a), *_setting(b)] for name, (a, b) in comparison.settings.items()]
+    return _below(["setting", "a", "read from", "b", "read from"], rows)
 
 
 def _setting(setting: Setting | None) -> tuple[str, str]:
     return ("unknown", "") if setting is None else (shown(setting.value), visible(setting.origin))
 
 
-def _lone_findings(comparison: Comparison) -> Iterator[tuple[Text, int]]:
+def _lone_findings(comparison: Comparison) -> Iterator[Line]:
     for lone in comparison.findings:
         finding = lone.finding
-        line = Text(f"only {lone.of}: ").append(finding.severity.value, style=STYLES[finding.severity.value])
-        line.append(f"  {finding.rule}", style="bold").append(f"  {when(finding)}", style="dim")
-        line.append("" if lone.counted else " (after the last common step)", style="dim")
-        yield line, 2
-        yield Text(visible(finding.summary)), 4
+        line = Line(f"only {lone.of}: ", indent=2).append(finding.severity.value, STYLES[finding.severity.value])
+        line.append(f"  {finding.rule}", "bold").append(f"  {when(finding)}", "dim")
+        line.append("" if lone.counted else " (after the last common step)", "dim")
+        yield line
+        yield Line(visible(finding.summary), indent=4)
 
 
-def _columns(*names: str) -> Table:
-    made = Table(*names, box=box.SIMPLE, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for column in made.columns:
-        column.overflow = "fold"
-    return made
+def _below(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Line]:
+    """Rows below their titles and a rule, between empty lines."""
+    head, *lines = aligned([[Line(title, "dim") for title in titles], *rows], gap=3, indent=2)
+    rule = "─" * max(columns(line.plain.rstrip()) for line in (head, *lines))
+    yield from (Line(), head, Line(rule, indent=2), *lines, Line())
 
 
 def _number(value: float | None) -> str:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import xxhash
-from rich.console import Console
 from safetensors import numpy as library
 
 from grpo_watch.cli.digest import as_text
 from grpo_watch.cli.main import run_cli
 from grpo_watch.config.fields import bytes_per_second
 from grpo_watch.engine.records import TensorDigest
+from grpo_watch.report.lines import Line
 from tests.support import torch_file as torch
 
 
@@ -90,15 +91,15 @@ def test_text_of_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.slow
 def test_text_of_very_many_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each tensor is one plain line; rich sees a few lines only, however many tensors and problems there are."""
+    """Each tensor is one plain line; a few lines only are laid out, however many tensors and problems there are."""
     printed: list[str] = []
-    plain = Console.print
+    wrapped = Line.wrapped
 
-    def counted(self: Console, *args: Any, **kwargs: Any) -> None:
-        printed.append(str(args[0]))
-        plain(self, *args, **kwargs)
+    def counted(self: Line, width: int, *, color: bool) -> Iterator[str]:
+        printed.append(self.plain)
+        return wrapped(self, width, color=color)
 
-    monkeypatch.setattr(Console, "print", counted)
+    monkeypatch.setattr(Line, "wrapped", counted)
     tensors = {f"experts.{number:06}.w": TensorDigest("BF16", (0,), f"{number:032x}") for number in range(120_000)}
     problems = [{"file": "a", "message": f"{name}: no elements"} for name in tensors]
     answer = {"tensors": len(tensors), "checksums": {}, "problems": problems}
@@ -175,15 +176,12 @@ def test_links_that_lead_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_people_see_which_checkpoint_is_read(
     name: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a bar, on a terminal; whatever a folder is called."""
+    """On a terminal, whatever a folder is called; the line is erased at the end."""
     save(tmp_path / name, a=[1.0])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "120")
     assert run_cli(["digest", str(tmp_path / name)]) == 0
-    drawn = capsys.readouterr().err
-    assert all(part in drawn for part in (shown, "━", "bytes"))
+    assert capsys.readouterr().err == f"\r\x1b[K{shown}  0 MB read\r\x1b[K"
 
 
 def test_missing_path_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import check_runs, find_runs
@@ -20,6 +18,7 @@ from grpo_watch.report.check_document import document
 from grpo_watch.report.compare import compare
 from grpo_watch.report.compare import document as diff_document
 from grpo_watch.report.junit import junit
+from grpo_watch.report.lines import laid_out
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page
 from grpo_watch.report.series import Series, ThinnedColumns
@@ -62,9 +61,8 @@ def test_every_view_says_the_same(name: str, tmp_path: Path) -> None:
         first, *_ = _lines([listed], "en", verbose=False)
         assert first.startswith(f"{run}: {words}, ended, step {checked.step}")
         assert covered in first
-        text = StringIO()
-        render([report], Console(file=text, width=100_000))
-        assert text.getvalue().casefold().startswith(words)
+        text = laid_out(render([report]), 100_000)
+        assert text.casefold().startswith(words)
         files = (markdown([report], [], PROVENANCE), junit([report], [], PROVENANCE, Severity.WARNING))
         assert all(words in each.casefold() for each in (*files, page([report], [], PROVENANCE)))
 
@@ -89,9 +87,9 @@ def test_every_view_says_the_same(name: str, tmp_path: Path) -> None:
             written["findings"][0],
         ):
             assert (each["rule"], each["first_step"]) == (top.finding.rule, top.finding.first_step)
-        assert f"{top.finding.rule}  {top.since}" in text.getvalue()
+        assert f"{top.finding.rule}  {top.since}" in text
         assert overview["top"]["since"] == top.since
-        assert top.finding.summary in text.getvalue()
+        assert top.finding.summary in text
         if checked.rows:
             seen = top_view(shown.snapshot)  # how long a run is silent is its own
             assert seen is not None

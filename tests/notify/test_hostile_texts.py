@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import re
@@ -13,7 +12,6 @@ import pytest
 from markdown_it import MarkdownIt
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
-from rich.console import Console
 
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.terminal import _Formatter
@@ -27,6 +25,7 @@ from grpo_watch.notify.receivers.pagerduty import event
 from grpo_watch.notify.receivers.slack import SlackReceiver
 from grpo_watch.report.check_document import RunReport
 from grpo_watch.report.junit import junit
+from grpo_watch.report.lines import laid_out
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page
 from grpo_watch.report.text import render
@@ -164,9 +163,8 @@ def test_reports_hold_it_as_text(odd: str) -> None:
 @pytest.mark.parametrize("color", [False, True])
 def test_a_terminal_obeys_nothing_of_it(odd: str, color: bool, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: FBT001
     """The text of ``check``, and what ``run`` says; our own colours are the only escapes."""
-    stream = io.StringIO()
-    render([report(odd)], Console(file=stream, force_terminal=color, width=200, highlight=False))
-    shown = re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()) if color else stream.getvalue()
+    text = laid_out(render([report(odd)]), 200, color=color)
+    shown = re.sub(r"\x1b\[[\d;]*m", "", text) if color else text
     assert not OBEYED.search(shown)
     show(*summary(report(odd).snapshot), *verdict(RunOverview(report(odd).snapshot, "slug", active=False)))
     assert not OBEYED.search(capsys.readouterr().out)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from io import StringIO
-
-from rich.cells import cell_len
-from rich.console import Console
 
 from grpo_watch.engine.diagnosis import Waste
 from grpo_watch.engine.judgement import EarlySign, Judgement
 from grpo_watch.engine.records import Severity
-from grpo_watch.report.check_document import document, exit_code
+from grpo_watch.report.check_document import RunReport, document, exit_code
 from grpo_watch.report.junit import junit
+from grpo_watch.report.lines import columns, laid_out
 from grpo_watch.report.markdown import markdown
 from grpo_watch.report.page import page
 from grpo_watch.report.text import render
@@ -20,27 +18,28 @@ from grpo_watch.report.view import in_short, pasteable
 from tests.support.reports import PROVENANCE, a_finding, a_report, frozen
 
 
+def as_text(reports: Sequence[RunReport], *, verbose: bool = False) -> str:
+    return laid_out(render(reports, verbose=verbose), 200)
+
+
 def test_the_first_sign_and_reported_severity_stay() -> None:
-    shown = StringIO()
-    render([a_report(*frozen())], Console(file=shown, width=200))
-    lines = [line.strip() for line in shown.getvalue().splitlines()]
+    shown = as_text([a_report(*frozen())])
+    lines = [line.strip() for line in shown.splitlines()]
     assert "critical  parameters-unchanged  since step 60, fired at 80; first sign: step 2 (kl-stuck-at-zero)" in lines
     assert "↳ explained by parameters-unchanged: kl-stuck-at-zero (warning, since step 2)" in lines
-    shown = StringIO()
-    render([a_report(*frozen())], Console(file=shown, width=200), verbose=True)
+    shown = as_text([a_report(*frozen())], verbose=True)
     consequence = "kl-stuck-at-zero (warning, since step 2, fired at 10 as critical) explained by parameters-unchanged"
-    assert f"↳ {consequence}" in shown.getvalue()
+    assert f"↳ {consequence}" in shown
 
 
 def test_what_could_not_be_seen_is_one_line_and_verbose_names_each_rule() -> None:
     """One rule of four lacks completions, which TRL dumps under one setting."""
-    brief, whole = StringIO(), StringIO()
-    render([a_report(*frozen())], Console(file=brief, width=200))
-    render([a_report(*frozen())], Console(file=whole, width=200), verbose=True)
-    assert brief.getvalue().splitlines()[0].endswith(" · 3 of 4 applicable rules judged")
-    assert brief.getvalue().splitlines()[-1] == "  1 blind: set log_completions=True (-v lists the rules)"
-    assert "duplicate-completions" not in brief.getvalue()
-    assert "blind: duplicate-completions: needs completions" in whole.getvalue()
+    brief = as_text([a_report(*frozen())])
+    whole = as_text([a_report(*frozen())], verbose=True)
+    assert brief.splitlines()[0].endswith(" · 3 of 4 applicable rules judged")
+    assert brief.splitlines()[-1] == "  1 blind: set log_completions=True (-v lists the rules)"
+    assert "duplicate-completions" not in brief
+    assert "blind: duplicate-completions: needs completions" in whole
 
 
 def test_functions_that_say_the_same_are_one_finding() -> None:
@@ -51,17 +50,16 @@ def test_functions_that_say_the_same_are_one_finding() -> None:
         for name, rows in (("format", 20), ("style", 24), ("length", 30))
     ]
     values = {f"reward_function_mean[{name}]": 0.0 for name in ("format", "style", "length", "right", "short")}
-    shown = StringIO()
-    render([a_report(*findings, values=values)], Console(file=shown, width=200))
-    assert shown.getvalue().count("dead-reward-component") == 1
+    shown = as_text([a_report(*findings, values=values)])
+    assert shown.count("dead-reward-component") == 1
     counted = "3 of 5 reward functions (format, style, length): format returned no score for any completion in 20 rows"
-    assert counted in shown.getvalue()
+    assert counted in shown
 
 
 def test_a_finding_without_a_headline_is_shown_once() -> None:
     report = a_report(a_finding(headline="", summary="KL is 1e-06"))
-    render([report], Console(file=(shown := StringIO()), width=200))
-    assert shown.getvalue().count("KL is 1e-06") == 1
+    shown = as_text([report])
+    assert shown.count("KL is 1e-06") == 1
     assert markdown([report], (), PROVENANCE).count("KL is") == 1
 
 
@@ -71,16 +69,15 @@ def test_what_explains_a_cause_comes_before_it() -> None:
     b = a_finding("b", severity=Severity.WARNING, fired_step=10, caused_by="cause")
     for verbose, first in ((False, "explained by cause: b"), (True, "b (warning, since step 2, fired at 10)")):
         report = a_report(a_finding("cause"), a, b)
-        render([report], Console(file=(shown := StringIO()), width=200), verbose=verbose)
-        lines = [line.strip() for line in shown.getvalue().splitlines() if "↳" in line]
+        shown = as_text([report], verbose=verbose)
+        lines = [line.strip() for line in shown.splitlines() if "↳" in line]
         assert [line.startswith(f"↳ {first}") for line in lines] == [True, False]
 
 
 def test_several_runs_end_in_a_table_worst_first() -> None:
-    shown = StringIO()
     reports = [a_report(run="a", verdict="healthy"), a_report(*frozen(), run="longer name")]
-    render(reports, Console(file=shown, width=200))
-    assert [line.split() for line in shown.getvalue().splitlines()[-4:-1]] == [
+    shown = as_text(reports)
+    assert [line.split() for line in shown.splitlines()[-4:-1]] == [
         ["run", "verdict", "top", "finding", "since"],
         ["longer", "name", "critical", "parameters-unchanged", "step", "2"],
         ["a", "healthy", "-", "-"],
@@ -88,10 +85,9 @@ def test_several_runs_end_in_a_table_worst_first() -> None:
 
 
 def test_the_table_is_in_the_readers_language_with_columns_below_each_other() -> None:
-    shown = StringIO()
     reports = [a_report(run="a", verdict="healthy", language="zh"), a_report(*frozen(), run="b", language="zh")]
-    render(reports, Console(file=shown, width=200))
-    table = [cells_of(line) for line in shown.getvalue().splitlines()[-4:]]
+    shown = as_text(reports)
+    table = [cells_of(line) for line in shown.splitlines()[-4:]]
     assert [cells[0].split()[1] for cells in table[:3]] == ["结论", "严重", "正常"]
     assert len({place for _, place in table[:3]}) == 1
     assert table[3][0] == "2 个任务：严重 1，正常 1"
@@ -99,19 +95,18 @@ def test_the_table_is_in_the_readers_language_with_columns_below_each_other() ->
 
 def cells_of(line: str) -> tuple[str, int]:
     """The line, and the column of the terminal where its second word begins."""
-    return line, cell_len(line[: line.index(line.split()[1])])
+    return line, columns(line[: line.index(line.split()[1])])
 
 
 def test_more_than_ten_runs_are_the_table_only() -> None:
     reports = [a_report(*frozen(), run=f"run-{number}") for number in range(11)]
-    few, many, whole = StringIO(), StringIO(), StringIO()
-    render(reports[:10], Console(file=few, width=200))
-    render(reports, Console(file=many, width=200))
-    render(reports, Console(file=whole, width=200), verbose=True)
-    assert few.getvalue().count("CRITICAL") == 10
-    assert many.getvalue().count("CRITICAL") == 0
-    assert len(many.getvalue().splitlines()) == 1 + 11 + 2
-    assert whole.getvalue().count("CRITICAL") == 11
+    few = as_text(reports[:10])
+    many = as_text(reports)
+    whole = as_text(reports, verbose=True)
+    assert few.count("CRITICAL") == 10
+    assert many.count("CRITICAL") == 0
+    assert len(many.splitlines()) == 1 + 11 + 2
+    assert whole.count("CRITICAL") == 11
 
 
 def test_the_first_line_says_in_plain_words_what_is_wrong_and_what_it_cost() -> None:
@@ -134,9 +129,8 @@ def test_the_first_line_says_in_plain_words_what_is_wrong_and_what_it_cost() -> 
     weaker = replace(lost, headline="The gradient norm never changes", wasted=None)
     assert in_short(weaker) == "The gradient norm never changes since step 3"
     assert in_short(weaker, "zh") == "第 3 步起梯度范数一成不变"
-    shown = StringIO()
-    render([a_report(lost)], Console(file=shown, width=200))
-    assert shown.getvalue().splitlines()[1] == "  Not learning since step 3 (57 steps, 12 minutes on 8 GPUs)"
+    shown = as_text([a_report(lost)])
+    assert shown.splitlines()[1] == "  Not learning since step 3 (57 steps, 12 minutes on 8 GPUs)"
 
 
 def test_commands_of_a_hint_work_outside_the_run() -> None:
@@ -160,13 +154,11 @@ def test_scripts_get_the_same() -> None:
 
 
 def test_several_runs_are_counted_worst_first() -> None:
-    shown = StringIO()
     reports = [a_report(run="a", verdict="healthy"), a_report(*frozen(), run="b"), a_report(run="c", verdict="healthy")]
-    render(reports, Console(file=shown, width=200))
-    assert shown.getvalue().splitlines()[-1] == "3 runs: 1 critical, 2 healthy"
-    shown = StringIO()
-    render(reports[:1], Console(file=shown, width=200))
-    assert "runs:" not in shown.getvalue()
+    shown = as_text(reports)
+    assert shown.splitlines()[-1] == "3 runs: 1 critical, 2 healthy"
+    shown = as_text(reports[:1])
+    assert "runs:" not in shown
 
 
 def test_few_rows_are_no_verdict() -> None:
@@ -174,13 +166,12 @@ def test_few_rows_are_no_verdict() -> None:
     sign = EarlySign("gradient-lost", "the gradient norm is exactly 0 although rewards differ", {"grad_norm": 0.0})
     judgement = Judgement("2 rows are too little to judge a run", early_signs=(sign,))
     report = a_report(verdict="too-short", rows=2, judgement=judgement)
-    shown = StringIO()
-    render([report], Console(file=shown, width=200))
-    assert shown.getvalue().startswith("TOO SHORT")
+    shown = as_text([report])
+    assert shown.startswith("TOO SHORT")
     (run,) = document([report])["runs"]
     assert (run["verdict"], run["reason"], run["headline"]) == ("too-short", judgement.reason, "too short")
     assert run["early_signs"] == [{"rule": sign.rule, "text": sign.text, "evidence": {"grad_norm": 0.0}}]
-    formats = (shown.getvalue(), markdown([report], [], PROVENANCE), page([report], [], PROVENANCE))
+    formats = (shown, markdown([report], [], PROVENANCE), page([report], [], PROVENANCE))
     for text in (*formats, junit([report], [], PROVENANCE, Severity.WARNING)):
         assert "rows are too little to judge a run" in text
         assert f"{sign.rule}: {sign.text}" in text.replace("\\", "")
@@ -192,10 +183,9 @@ def test_what_was_not_read_and_what_was_guessed_come_with_the_line_that_settles_
     line = 'columns: {reward_mean: "ret"}'
     judgement = Judgement("no row has a reward", {"ret": line}, (), {"kl_div": "kl_reference"})
     report = a_report(verdict="not-evaluable", judgement=judgement)
-    shown = StringIO()
-    render([report], Console(file=shown, width=200))
-    assert f"not read: ret: if this is it, say so with {line} in grpo-watch.yaml" in shown.getvalue()
-    assert 'settle it with columns: {kl_reference: "kl_div"} in grpo-watch.yaml' in shown.getvalue()
+    shown = as_text([report])
+    assert f"not read: ret: if this is it, say so with {line} in grpo-watch.yaml" in shown
+    assert 'settle it with columns: {kl_reference: "kl_div"} in grpo-watch.yaml' in shown
     (run,) = document([report])["runs"]
     assert (run["unread"], run["guessed"]) == ({"ret": line}, {"kl_div": "kl_reference"})
 
@@ -203,10 +193,9 @@ def test_what_was_not_read_and_what_was_guessed_come_with_the_line_that_settles_
 def test_healthy_says_how_much_could_be_seen() -> None:
     """A rule of severity critical lacks its channel."""
     report = a_report(verdict="healthy")
-    shown = StringIO()
-    render([report], Console(file=shown, width=200))
+    shown = as_text([report])
     headline = "HEALTHY as far as judged"
-    assert shown.getvalue().startswith(headline)
+    assert shown.startswith(headline)
     assert headline in markdown([report], [], PROVENANCE)
     assert headline.replace("HEALTHY", "healthy") in page([report], [], PROVENANCE)
     assert headline.replace("HEALTHY", "healthy") in junit([report], [], PROVENANCE, None)
