@@ -16,8 +16,8 @@ from grpo_watch.frameworks.framework_tables import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.base import KeptTexts, Source, SourceStats, Submit
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
+from grpo_watch.sources.discovery.look import LEADS_OUT
 from grpo_watch.sources.discovery.several_runs import run_name
-from grpo_watch.sources.discovery.walk import LEADS_OUT
 from grpo_watch.sources.rows.document import DocumentSource
 from grpo_watch.sources.rows.jsonl import JsonlPiecesSource, JsonlSource
 from grpo_watch.sources.rows.pieces import PiecesSource

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_watch.sources.files.growing_file import FileFrame
 from grpo_watch.sources.trackers import framing
+from grpo_watch.sources.trackers.framing import FileFrame
 
 BLOCK = 32_768
 PAYLOADS = st.lists(st.integers(0, 2 * BLOCK).map(lambda size: bytes([size % 251]) * size), max_size=4)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from grpo_watch.sources.discovery import sniff, walk
+from grpo_watch.sources.discovery import look, sniff
 from grpo_watch.sources.discovery.discover import ChannelContent, Discoverer, FoundRun, discover
 from grpo_watch.sources.discovery.look import MOST_CHEAP
 from tests.support.bundles import RUNS
@@ -282,7 +282,7 @@ def test_an_unreadable_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.M
             raise PermissionError(13, "Permission denied")
         return real(path)
 
-    monkeypatch.setattr(walk.os, "scandir", scandir)
+    monkeypatch.setattr(look.os, "scandir", scandir)
     finder = Discoverer()
     assert [run.name for run in finder.discover(tmp_path)] == ["good"]
     assert finder.problems == (f"{tmp_path}/secret: can't be listed: Permission denied",)
@@ -316,7 +316,7 @@ def test_a_log_that_may_not_be_read_is_named_beside_others_and_found_once_it_may
 
 def test_the_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many entries and too deep folders end the search with a line that says so."""
-    monkeypatch.setattr(walk, "MAX_ENTRIES", 10)
+    monkeypatch.setattr(look, "MAX_ENTRIES", 10)
     for number in range(20):
         write(tmp_path / f"many/{number}.md")
     write(tmp_path / "d/1/2/3/4/5/6/7/train.log", CONSOLE)

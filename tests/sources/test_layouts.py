@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.sources.discovery import walk
+from grpo_watch.sources.discovery import look
 from grpo_watch.sources.discovery.discover import ChannelContent, Discoverer, FoundRun, discover
 
 CONSOLE = "\r  1%|          | 1/100 [00:00<00:32,  3.05it/s]\r    \r{'loss': '-0.1877', 'reward': '0.49'}\n"
@@ -121,8 +121,8 @@ def test_a_rotated_log_is_one_channel(tmp_path: Path) -> None:
     finder.discover(tmp_path)
     log.rename(tmp_path / "train.log.1")
     log.write_text("")
-    for look in (finder.discover, finder.discover, discover):
-        (run,) = look(tmp_path)
+    for found_by in (finder.discover, finder.discover, discover):
+        (run,) = found_by(tmp_path)
         assert set(held(run)) == {"train.log"}
     log.write_text(CONSOLE)
     assert set(held(finder.discover(tmp_path)[0])) == {"train.log"}
@@ -145,7 +145,7 @@ def test_a_look_costs_one_visit_per_entry(tmp_path: Path, monkeypatch: pytest.Mo
         tree(tmp_path / f"run-{number}/output", {**files, "logging.jsonl": rows})
     listed: list[str] = []
     real = os.scandir
-    monkeypatch.setattr(walk.os, "scandir", lambda path: (listed.append(str(path)), real(path))[1])
+    monkeypatch.setattr(look.os, "scandir", lambda path: (listed.append(str(path)), real(path))[1])
     assert len(discover(tmp_path)) == 50
     assert len(listed) == len(set(listed)) == 1 + 50 + 50
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboardX.crc32c import crc32c as their_crc32c
 
-from grpo_watch.sources.files.growing_file import FileFrame
 from grpo_watch.sources.trackers import framing
+from grpo_watch.sources.trackers.framing import FileFrame
 
 PAYLOADS = st.lists(st.binary(min_size=1, max_size=60), max_size=12)
 

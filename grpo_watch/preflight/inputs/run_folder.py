@@ -11,12 +11,12 @@ from grpo_watch.errors import UsageError
 from grpo_watch.preflight.inputs.configurations import kind_of, put_trainer, read_document
 from grpo_watch.preflight.inputs.draft import LaunchDraft
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun, discover, newest_write
-from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.files.reading import inside
 from grpo_watch.sources.settings.config_files import OF_TRANSFORMERS
 from grpo_watch.sources.settings.documents import json_object, mapping_leaves
 from grpo_watch.sources.settings.run_config import hydra_folder, read_run_config
 from grpo_watch.sources.trackers import framing
+from grpo_watch.sources.trackers.framing import FileFrame, GrowingFile
 from grpo_watch.sources.trackers.tfevents import ARGUMENTS, decode_event
 from grpo_watch.sources.trackers.wandb_offline import WandbConfig, WandbHistory, decode_record
 

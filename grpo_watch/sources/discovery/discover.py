@@ -26,11 +26,10 @@ from grpo_watch.sources.discovery.grouping import (
     job_name,
     segments,
 )
-from grpo_watch.sources.discovery.look import Look, expand
+from grpo_watch.sources.discovery.look import Look, Walk, expand
 from grpo_watch.sources.discovery.several_runs import LogFolders, per_arm, per_run, without_others
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
 from grpo_watch.sources.discovery.unread import Leftovers
-from grpo_watch.sources.discovery.walk import Walk
 from grpo_watch.sources.files.reading import FixedRoot, real_path
 from grpo_watch.sources.files.rotated import RotatedNames
 from grpo_watch.sources.rows.layouts import MARK

@@ -18,7 +18,7 @@ from grpo_watch.sources.rows.pieces import step_in_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from grpo_watch.sources.discovery.walk import WalkedFolder
+    from grpo_watch.sources.discovery.look import WalkedFolder
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 

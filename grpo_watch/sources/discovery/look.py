@@ -1,19 +1,166 @@
-"""Remembers what a look for runs rested on: the next costs a ``stat`` per folder and file where nothing changed."""
+"""Lists folder trees within bounds, and remembers what a look for runs rested on.
+
+The next look costs a ``stat`` per folder and file where nothing changed.
+"""
 
 from __future__ import annotations
 
 import glob
+import os
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from grpo_watch.descriptors import Stamp, stamp
+from msgspec import Struct, field
+
+from grpo_watch.descriptors import Stamp, lacking, stamp
+from grpo_watch.frameworks.dump_formats import parquet_dump
+from grpo_watch.frameworks.framework_tables import STATE, layout_of, layouts
+from grpo_watch.sources.completions.rollout_dumps import is_step_folder, may_be_dump
 from grpo_watch.sources.discovery.grouping import VERSION_FOLDER
 from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
 from grpo_watch.sources.files.decompress import WINDOW
+from grpo_watch.sources.files.reading import inside, real_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    from grpo_watch.frameworks.framework import CheckpointLayout
+
+MAX_DEPTH = 6
+MAX_ENTRIES = 20_000
+
+MOST_DUMPS = 20
+"""Files of one folder that may be dumps of rollouts and are looked at; there is one per step."""
+LEADS_OUT = "a link leads out of the folder"
+LINKED_OUT = frozenset({"debug-core.log"})
+"""Links out of the folder that every run of wandb's client has, to a log of its own."""
+TABLES = ("media", "table")
+SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
+
+
+class WalkedFolder(Struct):
+    """One listed folder; ``checkpoints`` and ``parquet`` are what it holds that was not descended into.
+
+    ``parquet``: the framework whose dumps lie in it.
+
+    ``states``: the checkpoints hold a ``trainer_state.json``; ``steps``: there are folders of steps, of checkpoints or
+    of what is passed on at each of them.
+    """
+
+    path: Path
+    files: list[Path] = field(default_factory=list)
+    folders: list[WalkedFolder] = field(default_factory=list)
+    checkpoints: bool = False
+    parquet: str = ""
+    states: bool = False
+    steps: bool = False
+
+
+class Walk:
+    """One bounded walk under ``root``; ``problems`` collects what could not be listed, one line each.
+
+    ``enter`` is called with each folder before it is listed or looked into.
+    """
+
+    def __init__(
+        self, root: Path, allow_roots: Sequence[Path] = (), enter: Callable[[Path], object] = lambda _: None
+    ) -> None:
+        self._roots, self._enter = (root, *allow_roots), enter
+        self._left = MAX_ENTRIES
+        self.problems: list[tuple[Path, str]] = []
+
+    def folder(self, path: Path, depth: int = 0) -> WalkedFolder:
+        """The folder and what lies below it, names sorted; unreadable or cut-off parts are in ``problems``."""
+        listed = WalkedFolder(path)
+        for entry, here in self._entries(path):
+            if entry.name.startswith(".") or self._repeats(entry, here) or not self._stays_inside(entry, here):
+                continue
+            if _is_folder(entry):
+                self._add_folder(listed, entry.name, here, depth)
+            elif (dump := parquet_dump(entry.name)) is not None:
+                listed.parquet = dump[0]
+            else:
+                listed.files.append(here)
+        return listed
+
+    def _add_folder(self, listed: WalkedFolder, name: str, path: Path, depth: int) -> None:
+        known = layout_of(name)
+        layout = known[0] if known is not None else None
+        if layout is not None and not layout.holds:
+            listed.checkpoints = True
+            listed.states = listed.states or STATE in layout.markers
+        elif name in SKIPPED or any(one.unfinished and one.unfinished.fullmatch(name) for one in layouts()):
+            if name == TABLES[0]:  # wandb's tables lie in it
+                self._enter(path)
+                self._enter(path / TABLES[1])
+        elif layout is not None and (listed.steps or self._is_step(path, layout)):
+            listed.steps = True
+            listed.checkpoints = listed.checkpoints or path.parent.name not in layout.not_below
+        elif is_step_folder(name) and len(listed.folders) >= MOST_DUMPS:
+            return  # one per step: the first show that they are there
+        elif depth + 1 > MAX_DEPTH:
+            self.problems.append((path, f"not searched: deeper than {MAX_DEPTH} folders; name it directly"))
+        else:
+            listed.folders.append(self.folder(path, depth + 1))
+
+    def _is_step(self, path: Path, layout: CheckpointLayout) -> bool:
+        """Whether it is the folder of a step; only the first sibling is checked."""
+        self._enter(path)
+        try:
+            with os.scandir(path) as entries:
+                names = {entry.name for entry, _ in zip(entries, range(MOST_DUMPS), strict=False)}
+        except OSError as error:
+            if lacking(error):
+                raise
+            return False
+        return not layout.holds.isdisjoint(names)
+
+    def _entries(self, path: Path) -> list[tuple[os.DirEntry[str], Path]]:
+        found: list[tuple[os.DirEntry[str], Path]] = []
+        tables = dumps = 0
+        self._enter(path)
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    here = Path(entry.path)
+                    table, dump = entry.name.startswith("completions_"), may_be_dump(here)
+                    tables, dumps = tables + table, dumps + dump
+                    if (table and tables > 1) or (dump and dumps > MOST_DUMPS):
+                        continue  # one file per step: the first show that they are there
+                    if self._left <= 0:
+                        self.problems.append((path, f"search ended after {MAX_ENTRIES} entries; name the run's folder"))
+                        break
+                    self._left -= 1
+                    found.append((entry, here))
+        except OSError as error:
+            if lacking(error):
+                raise
+            self.problems.append((path, f"can't be listed: {error.strerror or error}"))
+        return sorted(found, key=lambda one: one[0].name)
+
+    def _repeats(self, entry: os.DirEntry[str], path: Path) -> bool:
+        """Whether it is a link to what the walk lists anyway (``last-checkpoint``, ``latest.log``)."""
+        if not entry.is_symlink() or not inside(path, self._roots[:1]):
+            return False
+        below = real_path(path).relative_to(real_path(self._roots[0])).parts
+        return _is_folder(entry) or not any(name.startswith(".") or name in SKIPPED for name in below[:-1])
+
+    def _stays_inside(self, entry: os.DirEntry[str], path: Path) -> bool:
+        if not entry.is_symlink() or inside(path, self._roots):
+            return True
+        if entry.name in LINKED_OUT:
+            return False
+        self.problems.append((path, f"{LEADS_OUT}; list its target under allow_roots to read it"))
+        return False
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
 
 MOST_CHEAP = 10
 """One look in so many is a whole one: what a look rests on besides (links, times of rotated logs) changes seldom."""

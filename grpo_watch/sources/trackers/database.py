@@ -130,7 +130,7 @@ class DatabaseSource(TrackerFile):
         """How the run ended, where the database says so; asked before its rows are read."""
 
     def _open(self) -> None:
-        self._config, self._end = str(self._known.get("config") or ""), str(self._known.get("end") or "")
+        self._end = str(self._known.get("end") or "")
 
     def _state(self, position: int) -> dict[str, Scalar]:
         """What must be remembered across a restart at this row."""
@@ -142,7 +142,8 @@ class DatabaseSource(TrackerFile):
         yield from self._give()
         try:
             over = self._over()
-            yield from self._configure()
+            if (config := self._new_config(self._settings())) is not None:
+                yield config
             yield from self._read(seen)
             self.stats.problem = ""
             if self._budget.spent:
@@ -183,13 +184,6 @@ class DatabaseSource(TrackerFile):
         """The first row of the step held back."""
         position, known = self._position()
         return Cursor(self.name, "", position, {**known, **self._state(position)})
-
-    def _configure(self) -> Iterator[Item]:
-        config = self._settings()
-        shown = repr(config)
-        if config is not None and shown != self._config:
-            self._config = shown
-            yield config
 
     def _batch(self, tables: frozenset[str], sql: str, numbers: str, start: int) -> list[Row]:
         """The run's next rows of a query; of one that is too long to be loaded what ``numbers`` gives."""

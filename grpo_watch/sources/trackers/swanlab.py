@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent, Scalar
+from grpo_watch.engine.records import EventKind, Item, RunEvent, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
@@ -39,7 +39,7 @@ ITS_END = "SwanLab stored that the run "
 SAYS = {2: f"{ITS_END}crashed", 3: f"{ITS_END}was aborted"}
 NO_END = f"{ITS_END}finished, but an error was printed behind its last row"
 """The client stores no exit code: a job that prints its traceback and calls ``sys.exit(1)`` is stored as finished."""
-_FINISH, _SCALAR, _LOG, _SAVE = 11, 13, 16, 20
+_FINISH, _SCALAR, _LOG = 11, 13, 16
 _KEY, _STEP, _TIME, _VALUE = 1, 2, 4, 5
 _LINE, _PRINTED_AT = 1, 3
 LONGEST_LINE = 1_000
@@ -62,10 +62,6 @@ class StoredState(Struct, frozen=True):
     error: str
 
 
-class ConfigWritten(Struct, frozen=True):
-    """``files/config.yaml`` was written."""
-
-
 class PrintedLine(Struct, frozen=True):
     """A line of the job's console and when it was printed (Unix seconds)."""
 
@@ -73,7 +69,7 @@ class PrintedLine(Struct, frozen=True):
     time: float | None
 
 
-SwanlabRecord: TypeAlias = LoggedNumber | StoredState | ConfigWritten | PrintedLine
+SwanlabRecord: TypeAlias = LoggedNumber | StoredState | PrintedLine
 
 
 class SwanlabSource(BlockLog):
@@ -94,8 +90,7 @@ class SwanlabSource(BlockLog):
 
     def _open(self) -> None:
         super()._open()
-        self._error, self._config = str(self._known.get("error") or ""), str(self._known.get("config") or "")
-        self._written, self._looked = False, False
+        self._error, self._refused_config = str(self._known.get("error") or ""), ""
         self._version: tuple[int, ...] = ()
         self._begin_lines(self._known)
 
@@ -114,9 +109,26 @@ class SwanlabSource(BlockLog):
             yield self._event(sign.kind, sign.text, self._feed.last)
 
     def _before(self, seen: float | None) -> Iterator[Item]:
+        """The settings beside the log, each as ``{desc, sort, value}``, where they were written since the last poll."""
         del seen
-        self._looked = False
-        if self._written and (config := self._new_settings()) is not None:
+        path = self._file.path.parent / "files" / "config.yaml"
+        try:
+            with os.fdopen(open_regular(path, self._roots), "rb") as file:
+                node = os.fstat(file.fileno())
+                before, self._version = self._version, (node.st_ino, node.st_mtime_ns, node.st_size)
+                if before == self._version:
+                    return
+                held = plain_yaml(file.read(LARGEST_CONFIG).decode("utf-8", "replace"))
+        except FileNotFoundError:
+            return
+        except (SourceError, OSError, ValueError) as error:
+            if str(error) != self._refused_config:
+                self._refused_config = str(error)
+                self.stats.skip(Skip.UNREADABLE, str(error))
+            return
+        entries = held.items() if isinstance(held, dict) else ()
+        raw = {str(key): entry["value"] for key, entry in entries if isinstance(entry, dict) and "value" in entry}
+        if (config := self._new_config(logged_config(raw, "swanlab config", self.name, self.segment))) is not None:
             yield config
 
     def _state(self) -> dict[str, Scalar]:
@@ -144,17 +156,13 @@ class SwanlabSource(BlockLog):
         return record.time if isinstance(record, LoggedNumber) and not record.key.startswith(OWN) else None
 
     def take(self, start: int, following: int, record: SwanlabRecord | None, seen: float | None) -> None:
-        """A number, a printed line, settings that were saved, an error, the end."""
+        """A number, a printed line, an error, the end."""
         if isinstance(record, LoggedNumber) and not record.key.startswith(OWN):
             self._went_on(record)
             if record.key not in AT_END:
                 self._feed.add(start, record.step, {record.key: record.value}, record.time, seen)
         elif isinstance(record, PrintedLine):
             self._print(start, following, record, seen)
-        elif isinstance(record, ConfigWritten):
-            self._written = True
-            if (config := self._new_settings()) is not None:
-                self._feed.say(start, config, following)
         elif isinstance(record, StoredState) and record.state not in ENDS:
             self._error = record.error or self._error
         elif isinstance(record, StoredState):
@@ -206,36 +214,6 @@ class SwanlabSource(BlockLog):
             return Sign(found.event, found.text)
         return None
 
-    def _new_settings(self) -> RunConfig | None:
-        """Settings that differ from the last: a file is read once per poll, what is written meanwhile in the next."""
-        if self._looked:
-            return None
-        self._written, self._looked = False, True
-        config = self._settings()
-        if config is None or repr(config) == self._config:
-            return None
-        self._config = repr(config)
-        return config
-
-    def _settings(self) -> RunConfig | None:
-        """The settings beside the log, each as ``{desc, sort, value}``; None where none are known or none are new."""
-        path = self._file.path.parent / "files" / "config.yaml"
-        try:
-            with os.fdopen(open_regular(path, self._roots), "rb") as file:
-                node = os.fstat(file.fileno())
-                before, self._version = self._version, (node.st_ino, node.st_mtime_ns, node.st_size)
-                if before == self._version:
-                    return None
-                held = plain_yaml(file.read(LARGEST_CONFIG).decode("utf-8", "replace"))
-        except FileNotFoundError:
-            return None
-        except (SourceError, OSError, ValueError) as error:
-            self.stats.skip(Skip.UNREADABLE, str(error))
-            return None
-        entries = held.items() if isinstance(held, dict) else ()
-        raw = {str(key): entry["value"] for key, entry in entries if isinstance(entry, dict) and "value" in entry}
-        return logged_config(raw, "swanlab config", self.name, self.segment)
-
 
 def _new(payload: bytes) -> SwanlabRecord | None:
     """What a protobuf record holds; None for what is no training data."""
@@ -247,8 +225,6 @@ def _new(payload: bytes) -> SwanlabRecord | None:
         if number == _LOG:
             line = dict(framing.fields(value))
             return PrintedLine(framing.text(line.get(_LINE, b"")), _seconds(line.get(_PRINTED_AT)))
-        if number == _SAVE and (1, b"config") in framing.fields(value):
-            return ConfigWritten()
         if number == _FINISH:
             inner = dict(framing.fields(value))
             state = inner.get(1, 0)
@@ -290,8 +266,6 @@ def _old(payload: bytes) -> SwanlabRecord | None:
         values = row_numbers.numbers({"value": metric.get("data")})
         time = iso_seconds(metric.get("create_time"))
         return LoggedNumber(str(data.get("key")), row_numbers.whole(data.get("step")), values.get("value"), time)
-    if kind == "Runtime" and data.get("config_filename"):
-        return ConfigWritten()
     if kind == "Log":
         text = str(data.get("message"))
         if "\n" in text and '  File "' in text:  # what ended the run, in one record; others hold a line each

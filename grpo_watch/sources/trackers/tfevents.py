@@ -178,7 +178,7 @@ class TfeventsSource(FramedLog):
     def take(self, start: int, following: int, record: SummaryEvent, seen: float | None) -> None:
         """One logged number, or several at once, or a text."""
         for tag, text in record.texts.items():
-            config = self._config(tag, text, start)
+            config = self._settings_in(tag, text, start)
             if config is not None:
                 self._feed.say(start, config, following)
         if record.scalars and record.step is None:
@@ -202,7 +202,7 @@ class TfeventsSource(FramedLog):
         self._last = at
         self._feed.say(at, self._event(EventKind.FINISHED, step=self._feed.last, seen=seen), following)
 
-    def _config(self, tag: str, text: str, start: int) -> RunConfig | None:
+    def _settings_in(self, tag: str, text: str, start: int) -> RunConfig | None:
         try:
             if tag in ARGUMENTS:
                 return logged_config(json_object(text), "tensorboard: args", self.name, self.segment)

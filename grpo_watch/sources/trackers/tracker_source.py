@@ -8,15 +8,25 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from grpo_watch.engine.records import ChannelKind, CompletionSummary, Cursor, EventKind, Item, RunEvent, Scalar
+import xxhash
+
+from grpo_watch.engine.records import (
+    ChannelKind,
+    CompletionSummary,
+    Cursor,
+    EventKind,
+    Item,
+    RunConfig,
+    RunEvent,
+    Scalar,
+)
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.completions.completion_table import LoggedTables
-from grpo_watch.sources.files.growing_file import FileFrame, GrowingFile
 from grpo_watch.sources.rows.step_assembly import StepFeed, step_of
 from grpo_watch.sources.trackers import framing
-from grpo_watch.sources.trackers.framing import Read
+from grpo_watch.sources.trackers.framing import FileFrame, GrowingFile, Read
 
 
 class TrackerSource(ChannelSource):
@@ -35,6 +45,15 @@ class TrackerSource(ChannelSource):
         self._feed = StepFeed(self.name, self.KIND, self.segment, self._start)
         self._tables = LoggedTables(self.name, self._group_size, self.segment, self._known, examples=self._examples)
         self._begin_steps(self._known)
+        self._config = str(self._known.get("config") or "")
+
+    def _new_config(self, config: RunConfig | None) -> RunConfig | None:
+        """The configuration if it is not the one that was given last."""
+        shown = xxhash.xxh3_64_hexdigest(repr(config).encode("utf-8", "replace"))
+        if config is None or shown == self._config:
+            return None
+        self._config = shown
+        return config
 
     def _rest(self) -> Iterator[Item]:
         yield from self._flush(None)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
-from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunConfig, RunEvent, Scalar
+from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunEvent, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
@@ -164,8 +164,7 @@ class WandbOfflineSource(BlockLog):
     def _open(self) -> None:
         super()._open()
         self._waiting = dict.fromkeys(str(self._known.get("waiting") or "").split())
-        self._config: dict[str, Any] = {}
-        self._configured: RunConfig | None = None
+        self._raw: dict[str, Any] = {}
 
     def _rest(self) -> Iterator[Item]:
         yield from super()._rest()
@@ -181,7 +180,7 @@ class WandbOfflineSource(BlockLog):
             yield from self._late_table(path, seen)
 
     def _start_over(self) -> None:
-        self._config, self._configured = {}, None
+        self._raw, self._config = {}, ""
 
     decode = staticmethod(decode_record)
 
@@ -211,10 +210,9 @@ class WandbOfflineSource(BlockLog):
                 self._feed.say(start, self._table(path, seen), following)
 
     def _configure(self, update: Mapping[str, Any], start: int, following: int) -> None:
-        self._config.update(update)
-        config = logged_config(self._config, "wandb config", self.name, self.segment)
-        if config is not None and config != self._configured:
-            self._configured = config
+        self._raw.update(update)
+        config = self._new_config(logged_config(self._raw, "wandb config", self.name, self.segment))
+        if config is not None:
             self._feed.say(start, config, following)
 
     def _end(self, code: int, seen: float | None) -> RunEvent:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.trackers.wandb_api.client import LARGEST, WandbClient
-from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
+from grpo_watch.sources.trackers.wandb_api.client import LARGEST, ClientProcess, WandbClient
 from grpo_watch.sources.trackers.wandb_api.remote import RemoteError, RemotePlace, ServerTrouble, TableRef
 from tests.support.wandb_runs import PLACE, Reading, calls, metrics, table
 from tests.support.wandb_server import Fault, ServedRun, WandbServer, served

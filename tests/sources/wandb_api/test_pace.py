@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from grpo_watch.engine.records import EventKind, RunEvent
 from grpo_watch.sources.base import KeptTexts
+from grpo_watch.sources.trackers.wandb_api.client import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.feed import BURST, LONGEST_PAUSE, Feed, RequestBudget
 from grpo_watch.sources.trackers.wandb_api.hub import Hub
-from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import (
     LoggedCalls,
     RemoteError,

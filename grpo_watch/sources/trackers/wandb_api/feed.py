@@ -10,8 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from grpo_watch.sources.base import KeptTexts
 from grpo_watch.sources.completions.summarise import Grouping
-from grpo_watch.sources.trackers.wandb_api.client import WandbClient
-from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
+from grpo_watch.sources.trackers.wandb_api.client import ClientProcess, WandbClient
 from grpo_watch.sources.trackers.wandb_api.remote import (
     LASTING,
     OVER,

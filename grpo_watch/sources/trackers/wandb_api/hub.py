@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from grpo_watch.sources.base import KeptTexts
-from grpo_watch.sources.trackers.wandb_api.client import WandbClient
+from grpo_watch.sources.trackers.wandb_api.client import ClientProcess, WandbClient
 from grpo_watch.sources.trackers.wandb_api.feed import PER_MINUTE, Feed, Polled, RequestBudget
-from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import RemoteError, RemotePlace, RunInfo, ServerTrouble
 
 LIST_EVERY = 60.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import xxhash
-
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.summarise import Grouping
@@ -47,7 +45,7 @@ class WandbApiSource(TrackerSource):
         """
         super()._begin()
         self._place, self._hub, self._pause = place, hub, pause
-        self._config, self._over = str(self._known.get("config") or ""), str(self._known.get("over") or "")
+        self._over = str(self._known.get("over") or "")
         self._unique_reported = False
         self._remote: Feed = hub.follow(place, self._feed.read_to, examples=self._examples)
 
@@ -99,12 +97,9 @@ class WandbApiSource(TrackerSource):
         yield from self._give()
 
     def _details(self, details: RunDetails, seen: float | None) -> Iterator[Item]:
-        if details.config is not None:
-            config = replace(details.config, channel=self.name, segment=self.segment)
-            fingerprint = xxhash.xxh3_64_hexdigest(repr(config).encode())
-            if fingerprint != self._config:
-                self._config = fingerprint
-                yield config
+        own = details.config and replace(details.config, channel=self.name, segment=self.segment)
+        if (config := self._new_config(own)) is not None:
+            yield config
         if details.one_per_prompt and not self._unique_reported:
             self._unique_reported = True
             self.stats.skip(Skip.NOT_A_ROW, ONE_PER_PROMPT)
