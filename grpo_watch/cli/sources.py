@@ -35,32 +35,10 @@ from grpo_watch.safe_text import strict, visible
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.unread import nothing_there, unread_row
-from grpo_watch.sources.trackers.tracker_files import TRACKERS
 
 SCHEMA = "grpo-watch/sources/1"
 
 FOUND, NOTHING_FOUND = 0, 3
-
-GIVES: Mapping[ChannelContent, str] = {
-    ChannelContent.JSONL: "metric rows",
-    ChannelContent.CONSOLE: "metric rows, progress, tracebacks",
-    ChannelContent.TRAINER_STATE: "metric rows at full precision, once per checkpoint",
-    ChannelContent.COMPLETIONS_JSONL: "completions by group",
-    ChannelContent.COMPLETIONS_PARQUET: "completions by group",
-    ChannelContent.CHECKPOINTS: "checksums of the saved weights",
-    ChannelContent.RUN_CONFIG: "settings of the run",
-    ChannelContent.WANDB_API: "metric rows, settings, completions, over the network",
-    ChannelContent.TABLE: "metric rows",
-    ChannelContent.NOTEBOOK: "metric rows, settings, errors",
-    ChannelContent.JSON_DOCUMENT: "metric rows",
-    ChannelContent.JSONL_PIECES: "metric rows",
-    ChannelContent.ROW_PIECES: "metric rows",
-    ChannelContent.COMPLETION_DUMPS: "completions by group",
-    ChannelContent.ROLLOUT_SUMMARIES: "metric rows, one per file",
-    ChannelContent.WANDB_TABLES: "completions by group",
-    ChannelContent.PROBE: "checksums of the weights in memory, settings",
-    **{ChannelContent(tracker.WHAT): tracker.GIVES for tracker in TRACKERS},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +142,7 @@ def _channel(channel: FoundChannel, stats: SourceStats | None) -> dict[str, Any]
         "segment": channel.segment,
         "shows_end": channel.shows_end,
         "read": stats is not None,
-        "gives": GIVES[channel.what],
+        "gives": channel.what.facts.gives,
         "records": stats.records if stats else 0,
         "skipped": {reason.value: count for reason, count in stats.skipped.items()} if stats else {},
         "first_bad": (stats.first_bad or None) if stats else None,
@@ -232,7 +210,7 @@ def _worth_showing(channel: FoundChannel, stats: SourceStats | None) -> bool:
 
 def _gave(channel: FoundChannel, stats: SourceStats | None, language: str) -> str:
     say_so, said = partial(say, language), partial(sentence_words, language, part="errors")
-    parts = [say_so(GIVES[channel.what])]
+    parts = [say_so(channel.what.facts.gives)]
     if stats is not None:
         words = "1 record" if stats.records == 1 else "{n} records"
         parts.append(say_so(words, n=stats.records))

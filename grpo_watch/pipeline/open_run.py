@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -18,24 +17,10 @@ from grpo_watch.sources.base import KeptTexts, Source, SourceStats, Submit
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
 from grpo_watch.sources.discovery.look import LEADS_OUT
 from grpo_watch.sources.discovery.several_runs import run_name
-from grpo_watch.sources.rows.document import DocumentSource
-from grpo_watch.sources.rows.jsonl import JsonlPiecesSource, JsonlSource
-from grpo_watch.sources.rows.pieces import PiecesSource
-from grpo_watch.sources.settings.run_config import RunConfigSource, from_user
-from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader
+from grpo_watch.sources.settings.run_config import from_user
 
 if TYPE_CHECKING:
     from grpo_watch.sources.checkpoints.weights import ReadLimits
-
-
-def _late(module: str, name: str) -> Callable[..., Source]:
-    """A source whose module is imported when a run has such a channel: a third of the start of ``check``."""
-
-    def opened(*arguments: Any, **options: Any) -> Source:
-        source: Source = getattr(import_module(f"grpo_watch.sources.{module}"), name)(*arguments, **options)
-        return source
-
-    return opened
 
 
 def unread_evidence(found: FoundRun) -> Mapping[str, str]:
@@ -62,21 +47,6 @@ def _need(name: str) -> str:
     return "completions" if "completions" in name or "rollout" in name else ROWS
 
 
-KINDS: Mapping[ChannelContent, ChannelKind] = {
-    ChannelContent.JSONL: ChannelKind.JSONL,
-    ChannelContent.CONSOLE: ChannelKind.CONSOLE,
-    ChannelContent.TRAINER_STATE: ChannelKind.TRAINER_STATE,
-    **{ChannelContent(tracker.WHAT): tracker.KIND for tracker in TRACKERS},
-    ChannelContent.WANDB_API: ChannelKind.WANDB,
-    ChannelContent.TABLE: ChannelKind.JSONL,
-    ChannelContent.NOTEBOOK: ChannelKind.CONSOLE,
-    ChannelContent.JSON_DOCUMENT: ChannelKind.TRAINER_STATE,
-    ChannelContent.ROW_PIECES: ChannelKind.TRAINER_STATE,
-    ChannelContent.ROLLOUT_SUMMARIES: ChannelKind.TRAINER_STATE,
-    ChannelContent.JSONL_PIECES: ChannelKind.JSONL,
-}
-"""The channels that give metric rows."""
-
 MAPPED = frozenset({ChannelContent.JSONL, ChannelContent.TABLE, ChannelContent.CONSOLE})
 """Channels whose columns a user may have to explain."""
 COMPLETIONS = frozenset(
@@ -85,25 +55,6 @@ COMPLETIONS = frozenset(
 """Where a run has one of these, the tables that it logs to wandb as well are not read."""
 SHOW_TEXTS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE, ChannelContent.WANDB_TABLES, ChannelContent.TRACKIO}
 """Channels beside which the tables that TRL prints to the console show nothing new."""
-SOURCES: Mapping[ChannelContent, Callable[..., Source]] = {
-    ChannelContent.JSONL: JsonlSource,
-    ChannelContent.JSONL_PIECES: JsonlPiecesSource,
-    ChannelContent.JSON_DOCUMENT: DocumentSource,
-    ChannelContent.ROW_PIECES: PiecesSource,
-    ChannelContent.CONSOLE: _late("console.source", "ConsoleSource"),
-    ChannelContent.TABLE: _late("console.notebook", "table_source"),
-    ChannelContent.NOTEBOOK: _late("console.notebook", "NotebookSource"),
-    ChannelContent.TRAINER_STATE: _late("rows.trainer_state", "TrainerStateSource"),
-    ChannelContent.RUN_CONFIG: RunConfigSource,
-    ChannelContent.PROBE: _late("checkpoints.probe_source", "ProbeSource"),
-    ChannelContent.CHECKPOINTS: _late("checkpoints.source", "CheckpointSource"),
-    ChannelContent.COMPLETIONS_JSONL: _late("completions.jsonl_source", "CompletionsJsonlSource"),
-    ChannelContent.COMPLETIONS_PARQUET: _late("completions.parquet", "CompletionsParquetSource"),
-    ChannelContent.COMPLETION_DUMPS: _late("completions.rollout_dumps", "CompletionDumpsSource"),
-    ChannelContent.ROLLOUT_SUMMARIES: _late("completions.rollout_dumps", "CompletionDumpsSource"),
-    ChannelContent.WANDB_TABLES: _late("completions.completion_table", "WandbTablesSource"),
-}
-"""What reads each channel, beside trackers."""
 STEP = "step"
 """What ``columns`` calls the step, which is no metric."""
 
@@ -183,19 +134,19 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
 
     place = (found.roots or (found.root,), partial(_group_size, pipeline))
     for channel in found.channels:
-        made, own = _reader_of(channel, names, care, tables=channel.name not in silent)
-        if made is None or channel.name in known:
+        if channel.name in known:
             continue
+        own = _own_of(channel, names, care, tables=channel.name not in silent)
         if channel.what is ChannelContent.SWANLAB:
             own["tables"] = not any(one.what is ChannelContent.CONSOLE for one in found.channels)
         if channel.what is ChannelContent.ROLLOUT_SUMMARIES:
             own = {"longest": partial(pipeline.state.number, "max_completion_length")}
         cursor = (cursors or {}).get(channel.name)
-        source = made(
+        source = (channel.opens or channel.what.open)(
             channel.name, channel.path, *place, channel.segment, cursor, examples=examples, submit=submit, **own
         )
         source.step_column = names.get(STEP, "")
-        kind, early = KINDS.get(channel.what), channel.what is ChannelContent.RUN_CONFIG
+        kind, early = channel.what.facts.kind, channel.what is ChannelContent.RUN_CONFIG
         opened.sources.append(OpenedSource(source, channel.what.value, kind, channel.segment, channel.path, early))
         if kind is not None:
             opened.announcements.append(
@@ -214,7 +165,7 @@ def without_tables(found: FoundRun) -> Mapping[str, frozenset[str]]:
     tables = {
         channel.name: texts if channel.what is ChannelContent.CONSOLE else completions
         for channel in found.channels
-        if channel.what is ChannelContent.CONSOLE or reader(channel.what.value) is not None
+        if channel.what is ChannelContent.CONSOLE or channel.what.tracker is not None
     }
     return {name: better for name, better in tables.items() if better}
 
@@ -225,24 +176,18 @@ def user_config(settings: Mapping[str, Scalar], columns: Mapping[str, str]) -> l
     return [replace(from_user(settings), columns=named)] if settings or named else []
 
 
-def _reader_of(
-    channel: FoundChannel,
-    columns: Mapping[str, str],
-    care: ReadLimits | None,
-    *,
-    tables: bool,
-) -> tuple[Callable[..., Source] | None, dict[str, Any]]:
-    """What makes the source of a channel (None: nothing reads it), and what only such a source is given."""
-    made, own = channel.opens or SOURCES.get(channel.what), dict[str, Any]()
-    if channel.what in MAPPED:
-        own = {"columns": columns}
+def _own_of(
+    channel: FoundChannel, columns: Mapping[str, str], care: ReadLimits | None, *, tables: bool
+) -> dict[str, Any]:
+    """What only the source of such a channel is given."""
+    own: dict[str, Any] = {"columns": columns} if channel.what in MAPPED else {}
     if channel.what is ChannelContent.CONSOLE:
         own["tables"] = tables
     elif channel.what is ChannelContent.CHECKPOINTS and care is not None:
         own = {"limits": care}
-    elif (tracker := reader(channel.what.value)) is not None:
-        made, own = tracker, {"run": run_name(channel.name), "tables": tables}
-    return made, own
+    elif channel.what.tracker is not None:
+        own = {"run": run_name(channel.name), "tables": tables}
+    return own
 
 
 def _group_size(pipeline: Pipeline) -> int | None:

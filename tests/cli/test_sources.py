@@ -11,7 +11,7 @@ import pytest
 
 from grpo_watch.cli import sources
 from grpo_watch.cli.main import run_cli
-from grpo_watch.cli.sources import GIVES, _gave
+from grpo_watch.cli.sources import _gave
 from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel
 from grpo_watch.sources.discovery.unread import NOTHING
@@ -162,11 +162,6 @@ def test_settings_hold_as_for_check(
     Path("other.yaml").write_text("rules: [gone.yaml]\n")
     assert run_cli(["sources", "mine.csv", "--config", "other.yaml"]) == 2
     assert "gone.yaml" in capsys.readouterr().err
-
-
-def test_every_kind_of_channel_is_explained() -> None:
-    """A new kind needs a line that says what it gives."""
-    assert GIVES.keys() == set(ChannelContent)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.sources.discovery.sniff import ChannelContent
+from grpo_watch.sources.discovery.channels import ChannelContent
 from tests.support.process import PATIENCE, PROGRAM
 
 CONSTANT = Path(__file__).parents[1] / "runs" / "trl-1.16.0-13-const-reward" / "train.log.gz"

@@ -17,7 +17,6 @@ import yaml
 import grpo_watch
 from grpo_watch.advisories.entries import advisories
 from grpo_watch.catalogue import catalogue
-from grpo_watch.cli.sources import GIVES
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.metric_names import METRICS
 from grpo_watch.engine.records import Severity
@@ -31,6 +30,7 @@ from grpo_watch.report.charts import KINDS
 from grpo_watch.report.words import LABELS as WORDS
 from grpo_watch.report.words import TIMES, evidence_words
 from grpo_watch.rules.packs import advisory_in, load_rules, packs_folder, sentences, translations
+from grpo_watch.sources.discovery.channels import ChannelContent
 
 PACKAGE = Path(grpo_watch.__file__).parent
 RUNS = Path(__file__).parents[1] / "runs"
@@ -74,7 +74,7 @@ def ours() -> set[str]:
         ROWS_COUNTED,
         *TIMES,
         *LABELS.values(),
-        *GIVES.values(),
+        *(content.facts.gives for content in ChannelContent),
         *(kind.title for kind in KINDS),
     }
     texts |= {each.value.replace("-", " ") for each in (*Severity, *RunVerdict, *RuleStatus)}

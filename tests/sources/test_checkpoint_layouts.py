@@ -19,8 +19,8 @@ from grpo_watch.sources.checkpoints.checkpoint_folder import list_checkpoints
 from grpo_watch.sources.checkpoints.source import CheckpointSource
 from grpo_watch.sources.checkpoints.weight_files import choose
 from grpo_watch.sources.checkpoints.weights import digest_checkpoint, digest_weight_file
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent
 from tests.support import torch_file as torch
 from tests.support.detecting import Watched
 

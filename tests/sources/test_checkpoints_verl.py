@@ -11,8 +11,8 @@ from safetensors import numpy as library
 from grpo_watch.engine.records import CheckpointDigest, CheckpointKind
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.checkpoints.source import CheckpointSource
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent
 
 OLD = 1_000_000_000
 """A modification time in seconds."""

@@ -11,8 +11,8 @@ import pytest
 
 from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.rows.document import DocumentSource
 
 BY_METRIC = {"steps": [10, 20, 30], "mean_reward": [0.1, 0.2, 0.3], "kl": [0.0, 0.01, None], "note": ["a", "b", "c"]}

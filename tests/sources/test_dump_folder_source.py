@@ -12,8 +12,8 @@ from grpo_watch.engine.records import CompletionSummary, Cursor, Item, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions import rollout_dumps
 from grpo_watch.sources.completions.rollout_dumps import CompletionDumpsSource
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent
 
 
 def row(prompt: str, text: str, score: float = 0.0, step: int = 1, **more: object) -> str:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.console.collector_prefixes import LONGEST, Envelope
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.discovery.sniff import ChannelContent, Sniffer
+from grpo_watch.sources.discovery.channels import ChannelContent
+from grpo_watch.sources.discovery.sniff import Sniffer
 
 ROW = b"step:3 - a/b:1"
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.sources.base import Skip
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.rows.jsonl import JsonlPiecesSource
 from tests.support.channel import rows
 

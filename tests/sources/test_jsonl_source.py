@@ -22,8 +22,8 @@ from grpo_watch.sources.completions import completion_folder
 from grpo_watch.sources.completions import parquet as parquet_module
 from grpo_watch.sources.completions.jsonl_source import MAX_LINE, CompletionsJsonlSource
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.step_folder import DeferredWork
 
 REAL = Path(__file__).parent / "completions"

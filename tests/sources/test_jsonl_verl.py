@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.engine.records import RawRow, Stream
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.rows.jsonl import JsonlSource
 from tests.support.channel import rows
 

@@ -11,8 +11,8 @@ import pytest
 
 from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent
 from grpo_watch.sources.console.notebook import HtmlTableSource, NotebookSource
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent
 from tests.support.channel import rows
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import Discoverer
-from grpo_watch.sources.discovery.sniff import ChannelContent
 
 
 def content_of(folder: Path, rows: list[dict[str, object]]) -> list[ChannelContent]:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from grpo_watch.engine.records import ChannelKind, EventKind, Item, RunConfig, RunEvent
 from grpo_watch.sources.base import Skip, Source
 from grpo_watch.sources.console.notebook import HtmlTableSource
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.discover import discover
-from grpo_watch.sources.discovery.sniff import ChannelContent, Sniffer
+from grpo_watch.sources.discovery.sniff import Sniffer
 from grpo_watch.sources.rows.tables import TableSource, keys_of, row_of
 from tests.support.channel import rows
 

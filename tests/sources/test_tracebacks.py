@@ -10,7 +10,8 @@ import pytest
 from grpo_watch.engine.records import EventKind, Item, RunConfig, RunEvent
 from grpo_watch.sources.base import SourceStats
 from grpo_watch.sources.console.parser import ConsoleParser
-from grpo_watch.sources.discovery.sniff import ChannelContent, Sniffer
+from grpo_watch.sources.discovery.channels import ChannelContent
+from grpo_watch.sources.discovery.sniff import Sniffer
 
 TRACE = 'Traceback (most recent call last):\n  File "/srv/job/train.py", line 7, in main\n    step()\n'
 TORCHRUN = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import ADVICE, enough, lacking
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
+from grpo_watch.sources.discovery.channels import ChannelContent
 from grpo_watch.sources.discovery.grouping import (
     MEMBER,
     FoundPart,
@@ -28,7 +29,7 @@ from grpo_watch.sources.discovery.grouping import (
 )
 from grpo_watch.sources.discovery.look import Look, Walk, expand
 from grpo_watch.sources.discovery.several_runs import LogFolders, per_arm, per_run, without_others
-from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile, Sniffer
+from grpo_watch.sources.discovery.sniff import SniffedFile, Sniffer
 from grpo_watch.sources.discovery.unread import Leftovers
 from grpo_watch.sources.files.reading import FixedRoot, real_path
 from grpo_watch.sources.files.rotated import RotatedNames
@@ -287,17 +288,7 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
     own_end = part.what is ChannelContent.CONSOLE and not part.from_wandb
     table = frameworks().get(part.framework or "")
     metrics_end = part.what is ChannelContent.JSONL and table is not None and table.traces.shows_end
-    suffix = {
-        ChannelContent.CHECKPOINTS: "checkpoint-*",
-        ChannelContent.TRAINER_STATE: "checkpoint-*/trainer_state.json",
-        ChannelContent.COMPLETIONS_PARQUET: "completions_*.parquet",
-        ChannelContent.COMPLETION_DUMPS: "*.jsonl",
-        ChannelContent.ROLLOUT_SUMMARIES: "*_rollout_summaries.jsonl",
-        ChannelContent.WANDB_TABLES: "*.table.json",
-        ChannelContent.ROW_PIECES: "*",
-        ChannelContent.PROBE: "grpo-watch-probe-*.jsonl",
-    }.get(part.what, "")
-    name = _relative(part.path if part.path != part.folder else part.folder / suffix, draft.root)
+    name = _relative(part.path if part.path != part.folder else part.folder / part.what.facts.files, draft.root)
     if part.job and part.what is not ChannelContent.CONSOLE:
         name = f"{name}{MARK}{part.job}"
     return FoundChannel(name, part.what, part.path, segment, own_end or metrics_end, in_folder=not draft.lone)

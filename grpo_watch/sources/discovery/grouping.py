@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from grpo_watch import lazy_re as re
-from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.sources.completions.completion_table import holds_tables
-from grpo_watch.sources.completions.rollout_dumps import folder_of
-from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
-from grpo_watch.sources.rows.pieces import step_in_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from grpo_watch.sources.discovery.look import WalkedFolder
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import SourceError
+from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.row_numbers import place
+from grpo_watch.sources.completions.completion_table import holds_tables
+from grpo_watch.sources.completions.rollout_dumps import folder_of
+from grpo_watch.sources.discovery.channels import TRACKERS, ChannelContent
+from grpo_watch.sources.discovery.look import VERSION_FOLDER, WalkedFolder
+from grpo_watch.sources.discovery.sniff import SniffedFile
 from grpo_watch.sources.files.decompress import beginning
 from grpo_watch.sources.rows.jsonl import decode
+from grpo_watch.sources.rows.pieces import step_in_name
 from grpo_watch.sources.settings.documents import json_object
 from grpo_watch.sources.settings.run_config import ARGUMENTS, read_run_config
-from grpo_watch.sources.trackers.tracker_files import TRACKERS
 from grpo_watch.sources.trackers.tracker_source import FramedLog
 
-VERSION_FOLDER = re.compile(r"v(\d{1,6})-(\d{8}-\d{6})")
 MEMBER = re.compile(
     "|".join(re.escape(name) for table in frameworks().values() for name in table.traces.folders)
     + r"|outputs?|runs|wandb|swanlog|completions|logs?|tensorboard|tb|files|checkpoints|"
@@ -213,9 +206,9 @@ def segments(draft: RunDraft) -> dict[FoundPart, int]:
     folders = {part: version_of(part.folder, draft.root) for part in draft.parts}
     versions = sorted({folder.name for folder in folders.values() if folder}, key=version_order)
     found = {part: versions.index(folder.name) if folder else 0 for part, folder in folders.items()}
-    for tracker in TRACKERS:
+    for what, tracker in TRACKERS:
         if not versions and issubclass(tracker, FramedLog):
-            found.update(_in_turn([part for part in draft.parts if part.what.value == tracker.WHAT]))
+            found.update(_in_turn([part for part in draft.parts if part.what is what]))
     return found
 
 

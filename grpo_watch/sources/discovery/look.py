@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
+from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, lacking, stamp
 from grpo_watch.frameworks.dump_formats import parquet_dump
 from grpo_watch.frameworks.framework_tables import STATE, layout_of, layouts
 from grpo_watch.sources.completions.rollout_dumps import is_step_folder, may_be_dump
-from grpo_watch.sources.discovery.grouping import VERSION_FOLDER
-from grpo_watch.sources.discovery.sniff import ChannelContent, SniffedFile
+from grpo_watch.sources.discovery.channels import ChannelContent
+from grpo_watch.sources.discovery.sniff import SniffedFile
 from grpo_watch.sources.files.decompress import WINDOW
 from grpo_watch.sources.files.reading import inside, real_path
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from grpo_watch.frameworks.framework import CheckpointLayout
 
+VERSION_FOLDER = re.compile(r"v(\d{1,6})-(\d{8}-\d{6})")
+"""A folder that each start of an ms-swift job makes."""
 MAX_DEPTH = 6
 MAX_ENTRIES = 20_000
 

@@ -18,8 +18,8 @@ from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import STEPS
+from grpo_watch.sources.discovery.channels import TRACKERS, ChannelContent
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
-from grpo_watch.sources.discovery.sniff import ChannelContent
 from grpo_watch.sources.files.reading import open_regular, real_path
 from grpo_watch.sources.rows.document import parts_in, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, TableParser
@@ -29,7 +29,6 @@ from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
 from grpo_watch.sources.rows.tables import LOOKED_AT, arms_of, grid, keys_of, row_of
 from grpo_watch.sources.trackers import framing
 from grpo_watch.sources.trackers.database import DatabaseSource
-from grpo_watch.sources.trackers.tracker_files import TRACKERS, reader
 from grpo_watch.sources.trackers.tracker_source import BlockLog, LoggedRun
 
 SPAN_LOOKED_AT = 1 << 20
@@ -37,11 +36,9 @@ SPAN_LOOKED_AT = 1 << 20
 FIRST_LOOKED_AT = 1 << 16
 """Bytes of the beginning in which a log of several runs names one; its end is looked at only then."""
 RUN = re.compile(r"\.(?:db|sqlite)#(.+)", re.DOTALL)
-DATABASES = frozenset(
-    ChannelContent(one.WHAT) for one in TRACKERS if issubclass(one, DatabaseSource) and ".db" in one.SUFFIXES
-)
+DATABASES = frozenset(what for what, one in TRACKERS if issubclass(one, DatabaseSource) and ".db" in one.SUFFIXES)
 """Files that hold several runs."""
-BLOCK_LOGS = {ChannelContent(one.WHAT): one for one in TRACKERS if issubclass(one, BlockLog)}
+BLOCK_LOGS = {what: one for what, one in TRACKERS if issubclass(one, BlockLog)}
 
 
 class LogSpan(NamedTuple):
@@ -144,8 +141,7 @@ def per_run(draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
 
 
 def _runs(part: FoundPart, roots: Sequence[Path]) -> list[LoggedRun]:
-    tracker = reader(part.what.value)
-    return tracker.runs(part.path, roots) if tracker is not None else []
+    return part.what.tracker.runs(part.path, roots) if part.what.tracker is not None else []
 
 
 def run_name(channel: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from grpo_watch.frameworks.row_numbers import flat, unwrapped
 from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT
 from grpo_watch.sources.console.source import lone_score, signs_of
+from grpo_watch.sources.discovery.channels import TRACKERS, ChannelContent
 from grpo_watch.sources.files.decompress import WINDOW, archive, ends_of, unpacked_name
 from grpo_watch.sources.rows.document import MAY_HOLD_ROWS, YAML, holds_document, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
@@ -28,39 +28,10 @@ from grpo_watch.sources.rows.own_lines import EVALUATION
 from grpo_watch.sources.rows.own_rows import PrintedColumns
 from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table, proposed
-from grpo_watch.sources.trackers.tracker_files import SUFFIXES, tracker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-
-
-class ChannelContent(str, Enum):
-    """What a channel holds."""
-
-    JSONL = "metrics jsonl"
-    JSONL_PIECES = "metrics jsonl, several lines per step"
-    CONSOLE = "console"
-    TRAINER_STATE = "trainer state"
-    COMPLETIONS_JSONL = "completions jsonl"
-    COMPLETIONS_PARQUET = "completions parquet"
-    CHECKPOINTS = "checkpoints"
-    RUN_CONFIG = "run config"
-    TFEVENTS = "tensorboard events"
-    WANDB_OFFLINE = "wandb offline"
-    WANDB_API = "wandb api"
-    TRACKIO = "trackio"
-    SWANLAB = "swanlab"
-    MLFLOW = "mlflow"
-    MLFLOW_FILES = "mlflow run"
-    TABLE = "metrics table"
-    COMPLETION_DUMPS = "completion dumps"
-    ROLLOUT_SUMMARIES = "rollout summaries"
-    WANDB_TABLES = "wandb completion tables"
-    NOTEBOOK = "notebook"
-    JSON_DOCUMENT = "metrics json"
-    ROW_PIECES = "metrics, a file per step or metric"
-    PROBE = "checksums of weights in memory"
 
 
 class SniffedFile(Struct, frozen=True):
@@ -177,9 +148,8 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
     name = unpacked_name(path)
     if (by_name := _by_name(name)) is not None:
         return by_name
-    if path.name.endswith(SUFFIXES):
-        tracker = tracker_of(path, roots)
-        return SniffedFile(ChannelContent(tracker.WHAT) if tracker is not None else None)
+    if trackers := [each for each in TRACKERS if path.name.endswith(each[1].SUFFIXES)]:
+        return SniffedFile(next((what for what, tracker in trackers if tracker.holds(path, roots)), None))
     if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name) or path.parent.name == OF_METRICS):
         return SniffedFile(None)
     try:

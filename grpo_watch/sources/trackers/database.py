@@ -110,7 +110,7 @@ class DatabaseSource(TrackerFile):
     OWN_TABLES: frozenset[str]
     """Tables that its databases have; nothing else is read."""
     ROWS: str
-    """Gives a row's rising number and what ``take`` reads, for a run, a first number and a limit."""
+    """Gives a row's rising number and what ``read_record`` reads, for a run, a first number and a limit."""
     NUMBERS = ""
     """The same without what may be too long to be loaded; empty where nothing is."""
 
@@ -170,7 +170,7 @@ class DatabaseSource(TrackerFile):
                 if type(number) is not int or not self._feed.read_to <= number < LAST:
                     raise SourceError(f"{self._path}: rows without rising numbers; not read further")
                 self._feed.read_to = number + 1
-                self.take(number, number + 1, record, seen)
+                self.read_record(number, number + 1, record, seen)
                 yield from self._give()
                 size += row_size(record)
                 if self._budget.ends(size):

@@ -50,7 +50,6 @@ class MlflowSource(DatabaseSource):
     Rows are read in the order in which they were stored. The step is the one that the job logs under.
     """
 
-    WHAT = "mlflow"
     OWN_TABLES = frozenset({"metrics", "params", "runs", "experiments", "latest_metrics"})
     ROWS = (
         "SELECT rowid, substr(key, 1, 250), value, timestamp, step, is_nan FROM metrics"
@@ -71,7 +70,7 @@ class MlflowSource(DatabaseSource):
         runs = [LoggedRun(key, name if times[name] == 1 else f"{name}-{key[:SHORT]}") for key, name in shown.items()]
         return sorted(runs, key=lambda run: run.shown)
 
-    def take(self, start: int, following: int, record: Sequence[object], seen: float | None) -> None:
+    def read_record(self, start: int, following: int, record: Sequence[object], seen: float | None) -> None:
         """A number: its key, value, when (milliseconds), step, and whether it is NaN."""
         del following
         key, value, milliseconds, step, nan = record
@@ -125,7 +124,7 @@ class MlflowFilesSource(MlflowSource):
     New lines of all files are taken in the order of their times; the number of a line in it is its place.
     """
 
-    WHAT, SUFFIXES = "mlflow run", (META,)
+    SUFFIXES = (META,)
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:  # noqa: ARG003
@@ -151,7 +150,7 @@ class MlflowFilesSource(MlflowSource):
                 place, self._lines = self._lines, self._lines + 1
                 if place >= self._feed.read_to:
                     self._feed.read_to = place + 1
-                    self.take(place, place + 1, (key, value, milliseconds, step, math.isnan(value)), seen)
+                    self.read_record(place, place + 1, (key, value, milliseconds, step, math.isnan(value)), seen)
                     yield from self._give()
             if more and seen is not None:
                 self._budget.spent = True

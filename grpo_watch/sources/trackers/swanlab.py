@@ -80,7 +80,7 @@ class SwanlabSource(BlockLog):
     read (with ``tables``), not the rows, which are the metrics again.
     """
 
-    WHAT, SUFFIXES, HEADERS = "swanlab", (".swanlab",), HEADERS
+    SUFFIXES, HEADERS = (".swanlab",), HEADERS
     GIVES = "metric rows, settings, printed errors, end; the newest 8 KiB may not be written yet"
 
     @classmethod
@@ -155,7 +155,7 @@ class SwanlabSource(BlockLog):
         """When a number of the job's was logged."""
         return record.time if isinstance(record, LoggedNumber) and not record.key.startswith(OWN) else None
 
-    def take(self, start: int, following: int, record: SwanlabRecord | None, seen: float | None) -> None:
+    def read_record(self, start: int, following: int, record: SwanlabRecord | None, seen: float | None) -> None:
         """A number, a printed line, an error, the end."""
         if isinstance(record, LoggedNumber) and not record.key.startswith(OWN):
             self._went_on(record)

@@ -141,7 +141,7 @@ class TfeventsSource(FramedLog):
     """
 
     GIVES = "metric rows, settings"
-    WHAT, KIND, SUFFIXES = "tensorboard events", ChannelKind.TFEVENTS, ()
+    KIND, SUFFIXES = ChannelKind.TFEVENTS, ()
     frames, decode = staticmethod(framing.tf_frames), staticmethod(decode_event)
 
     @classmethod
@@ -175,7 +175,7 @@ class TfeventsSource(FramedLog):
             return ""
         return f"{self._path}: byte {at}: no readable record follows; the rest of the file can't be used"
 
-    def take(self, start: int, following: int, record: SummaryEvent, seen: float | None) -> None:
+    def read_record(self, start: int, following: int, record: SummaryEvent, seen: float | None) -> None:
         """One logged number, or several at once, or a text."""
         for tag, text in record.texts.items():
             config = self._settings_in(tag, text, start)

@@ -89,7 +89,7 @@ class TrackerSource(ChannelSource):
         """The optimizer step of a logged call; None: it belongs to the newest one."""
         step = row_numbers.whole(row.get(self.step_column)) if self.step_column in row else step_of(row)
         counted = row_numbers.whole(counter)
-        coarse = PLAIN in row and not self.step_column and self._counter.take(row, values)
+        coarse = PLAIN in row and not self.step_column and self._counter.counts_more(row, values)
         if coarse and counted is not None:
             step = counted
         if step is None:
@@ -109,10 +109,8 @@ class LoggedRun(NamedTuple):
 
 
 class TrackerFile(TrackerSource):
-    """A tracker's file or database; what its records mean is ``take``'s business, which each tracker writes."""
+    """A tracker's file or database; what its records mean is ``read_record``'s business, which each tracker writes."""
 
-    WHAT: str
-    """What its channels are called (``ChannelContent``)."""
     GIVES = "metric rows, settings, end"
     """What is read of them, as ``sources`` says it."""
     SUFFIXES: tuple[str, ...]
@@ -144,7 +142,7 @@ class TrackerFile(TrackerSource):
         return []
 
     @abstractmethod
-    def take(self, start: int, following: int, record: Any, seen: float | None) -> None:
+    def read_record(self, start: int, following: int, record: Any, seen: float | None) -> None:
         """Pass on what a record holds: pieces of rows to ``_feed.add``, settings and events to ``_feed.say``.
 
         Args:
@@ -168,7 +166,7 @@ class FramedLog(TrackerFile):
     @staticmethod
     @abstractmethod
     def decode(payload: bytes) -> Any:
-        """What a record holds, as ``take`` reads it.
+        """What a record holds, as ``read_record`` reads it.
 
         Raises:
             ValueError: it can't be decoded.
@@ -247,7 +245,7 @@ class FramedLog(TrackerFile):
         except ValueError as error:
             self.stats.skip(Skip.BAD_VALUE, f"byte {frame.start}: no record: {error}")
             return
-        self.take(frame.start, frame.end, record, seen)
+        self.read_record(frame.start, frame.end, record, seen)
 
 
 class BlockLog(FramedLog):
@@ -298,8 +296,8 @@ class OwnCounter:
         self._step: object = None
         self._values: dict[str, float | None] = {}
 
-    def take(self, row: Mapping[str, object], values: Mapping[str, float | None]) -> bool:
-        """Take one row; whether its step counts something coarser."""
+    def counts_more(self, row: Mapping[str, object], values: Mapping[str, float | None]) -> bool:
+        """Whether the step of this row, or of one before, counts something coarser than rows."""
         step = row.get(PLAIN)
         if self.coarse or step is None:
             return self.coarse

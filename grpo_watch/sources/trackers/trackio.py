@@ -77,7 +77,6 @@ class TrackioSource(DatabaseSource):
     run that never logs one. NaN and infinities come as texts.
     """
 
-    WHAT = "trackio"
     GIVES = "metric rows, settings, completions by group"
     OWN_TABLES = frozenset({"metrics", "configs"})
     ROWS = (
@@ -171,7 +170,7 @@ class TrackioSource(DatabaseSource):
         raw = decode(_bytes(stored[0][0])) if stored else None
         return logged_config(raw or {}, "trackio config", self.name, self.segment)
 
-    def take(self, start: int, following: int, record: Sequence[object], seen: float | None) -> None:
+    def read_record(self, start: int, following: int, record: Sequence[object], seen: float | None) -> None:
         """A logged call: when, trackio's counter, its numbers and tables as JSON."""
         order, (logged, counter, metrics) = start, record
         if metrics is None:

@@ -158,7 +158,7 @@ class WandbOfflineSource(BlockLog):
     in a run that never logs one. The client writes whole blocks, so the newest 32 KiB may be missing.
     """
 
-    WHAT, SUFFIXES, HEADERS = "wandb offline", (".wandb",), (framing.WANDB,)
+    SUFFIXES, HEADERS = (".wandb",), (framing.WANDB,)
     GIVES = "metric rows, settings, completions by group"
 
     def _open(self) -> None:
@@ -190,7 +190,7 @@ class WandbOfflineSource(BlockLog):
         time = record.row.get(TIME) if isinstance(record, WandbHistory) else None
         return time if isinstance(time, float) else None
 
-    def take(self, start: int, following: int, record: WandbRecord | None, seen: float | None) -> None:
+    def read_record(self, start: int, following: int, record: WandbRecord | None, seen: float | None) -> None:
         """A logged call, changed settings, or the end."""
         if isinstance(record, WandbHistory):
             self._history(record, start, following, seen)
