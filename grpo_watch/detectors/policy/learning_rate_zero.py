@@ -81,8 +81,8 @@ class LearningRateZero(Detector):
     tail_share: float = param(0.95, "share of max_steps from which a decayed schedule may be zero", 0, 1)
 
     def setup(self) -> None:
-        """Nothing seen yet."""
-        self.peak, self.rose, self.climb = 0.0, 0, Climb()
+        """Nothing seen yet; ``trained`` is the newest step whose rate was more than next to nothing."""
+        self.peak, self.rose, self.trained, self.climb = 0.0, 0, 0, Climb()
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the learning rate."""
@@ -108,6 +108,7 @@ class LearningRateZero(Detector):
         endless = rises and done >= HALF and rate < done / 2.0 * planned
         endless = endless or (not planned and done >= NEARLY and self.climb.is_warm_up(rate, row.step, run))
         faint = rate < max(FAINT * peak, TINY) and (not rises or done >= HALF)
+        self.trained = self.trained if faint else row.step
         if not (endless or faint):
             return QUIET
         if (planned or not endless) and (why_not := self._expected_zero(row, run)):
@@ -155,6 +156,8 @@ class LearningRateZero(Detector):
             return NotApplicable("the schedule is at its end")
         if row.step <= self._warmup_steps(row, run):
             return NotYet("the schedule may still warm up")
+        if total is None and self.tail_share * row.step <= self.trained:
+            return NotYet("the schedule may be at its end (max_steps is not known)")
         return None
 
     def _warmup_steps(self, row: MetricRow, run: RunView) -> float:
