@@ -73,7 +73,8 @@ def render(reports: Sequence[RunReport], *, verbose: bool = False) -> Iterator[L
 def _table(reports: Sequence[RunReport]) -> Iterator[Line]:
     """Run, verdict, top finding, since: one line per run, worst first."""
     say_so = partial(say, reports[0].snapshot.language)
-    head = [Line(say_so(title), "dim") for title in ("run", "verdict", "top finding", "since")]
+    titles = say_so("run"), say_so("verdict"), say_so("top finding"), say_so("since")
+    head = [Line(title, "dim") for title in titles]
     yield from aligned([head, *(_table_row(report.snapshot) for report in worst_first(reports))])
 
 
