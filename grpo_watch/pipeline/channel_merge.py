@@ -60,10 +60,6 @@ class StoppedSource(Source):
         """Where it stopped."""
         return self._cursor
 
-    def close(self) -> None:
-        """It is closed."""
-        return
-
 
 def guarded(opened: OpenedSource, items: Callable[[], Iterator[Item]]) -> Iterator[Item]:
     """The items of a source; where it raises, it is stopped and that is reported, and other sources go on."""

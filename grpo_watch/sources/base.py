@@ -102,7 +102,8 @@ class Source(Protocol):
         """Where reading would continue."""
 
     def close(self) -> None:
-        """Free file handles."""
+        """Free file handles; most keep none open between two polls."""
+        return
 
     @property
     def behind(self) -> bool:
@@ -189,9 +190,6 @@ class ChannelSource(Source):
     def unread(self) -> bool:
         """Whether the last poll ended at its budget: there is more to read at once."""
         return self._budget.spent
-
-    def close(self) -> None:
-        """Nothing stays open between two polls."""
 
 
 Opens: TypeAlias = Callable[..., ChannelSource]

@@ -16,8 +16,8 @@ from grpo_watch.engine.records import CheckpointKind, TensorDigest
 from grpo_watch.errors import ChangedWhileReadError, SourceError, TensorFileError
 from grpo_watch.sources.checkpoints.extents import Extent
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout
-from grpo_watch.sources.checkpoints.weight_files import WHOLE, WeightFile, choose, names_in
-from grpo_watch.sources.checkpoints.weights import CheckpointWeights, ReadLimits, digest_checkpoint, files_of_index
+from grpo_watch.sources.checkpoints.weight_files import WHOLE, choose, names_in
+from grpo_watch.sources.checkpoints.weights import CheckpointWeights, ReadLimits, digest_checkpoint, files_of
 from grpo_watch.sources.files.reading import inside, opened, read_small
 
 NAMES: Mapping[str, str] = {"adapter_config.json": "base_model_name_or_path", "config.json": "_name_or_path"}
@@ -210,9 +210,8 @@ def _locate(folder: Path, roots: Sequence[Path]) -> Mapping[str, tuple[Path, Ext
     found = choose(names)
     if found is None:
         return {}
-    files: Sequence[WeightFile] = files_of_index(folder, found, names, roots)[0] if found.index else found.files
     placed: dict[str, tuple[Path, Extent]] = {}
-    for file in files:
+    for file in files_of(folder, found, names, roots)[0]:
         with opened(folder / file.name, roots) as descriptor:
             for extent in () if WHOLE.fullmatch(file.name) else read_layout(descriptor, file.name):
                 plain = found.plain_name(extent.name)

@@ -29,40 +29,31 @@ from grpo_watch.sources.checkpoints.probe_file import (
 from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, logged_config
 
 
-class JoinedProbe:
-    """The tensors of all lines of one step.
+def joined(lines: Sequence[ProbedWeights]) -> tuple[dict[str, TensorDigest], tuple[tuple[str, ...], ...]]:
+    """The tensors of all lines of one step, and for every tensor with replicas the names that must have one checksum.
 
     A tensor whose shards are all there has its own name, whatever the sharding; else each shard that is there is
-    called ``name@rank/ranks``. A replica that differs from the first is called ``name@copy K``; ``replicas`` holds,
-    for every tensor with several, the names that must have one checksum.
+    called ``name@rank/ranks``. A replica that differs from the first is called ``name@copy K``.
     """
-
-    def __init__(self, lines: Sequence[ProbedWeights]) -> None:
-        self.tensors: dict[str, TensorDigest] = {}
-        self.replicas: list[tuple[str, ...]] = []
-        held: dict[str, list[tuple[ProbedWeights, ProbedTensor]]] = {}
-        for line in lines:
-            for name, entry in line.tensors.items():
-                held.setdefault(name, []).append((line, entry))
-        for name, entries in held.items():
-            self._take(name, entries)
-
-    def _take(self, name: str, entries: Sequence[tuple[ProbedWeights, ProbedTensor]]) -> None:
-        copies = _whole(entries)
-        if not copies:
-            for line, entry in entries:
-                if entry.value is not None:
-                    own = name if line.ranks == 1 else f"{name}@{line.rank}/{line.ranks}"
-                    self.tensors[own] = _digest(entry, entry.value)
-            return
-        entry = entries[0][1]
-        first, *others = sorted(copies)
-        self.tensors[name] = _digest(entry, copies[first])
+    tensors: dict[str, TensorDigest] = {}
+    replicas: list[tuple[str, ...]] = []
+    held: dict[str, list[tuple[ProbedWeights, ProbedTensor]]] = {}
+    for line in lines:
+        for name, entry in line.tensors.items():
+            held.setdefault(name, []).append((line, entry))
+    for name, entries in held.items():
+        copies, one = _whole(entries), entries[0][1]
+        first, *others = sorted(copies) or [0]
         apart = [copy for copy in others if copies[copy] != copies[first]]
-        for copy in apart:
-            self.tensors[f"{name}@copy {copy}"] = _digest(entry, copies[copy])
+        if copies:
+            tensors |= {name: _digest(one, copies[first])}
+            tensors |= {f"{name}@copy {copy}": _digest(one, copies[copy]) for copy in apart}
+        for line, entry in () if copies else entries:
+            if entry.value is not None:
+                tensors[name if line.ranks == 1 else f"{name}@{line.rank}/{line.ranks}"] = _digest(entry, entry.value)
         if others:
-            self.replicas.append((name, *(f"{name}@copy {copy}" for copy in apart)))
+            replicas.append((name, *(f"{name}@copy {copy}" for copy in apart)))
+    return tensors, tuple(replicas)
 
 
 def _whole(entries: Sequence[tuple[ProbedWeights, ProbedTensor]]) -> dict[int, int]:
@@ -173,17 +164,17 @@ class ProbeSource(ChannelSource):
                 yield self._digest(lines, seen)
 
     def _digest(self, lines: Sequence[ProbedWeights], seen: float | None) -> CheckpointDigest:
-        first, joined = lines[0], JoinedProbe(lines)
+        first, (tensors, replicas) = lines[0], joined(lines)
         return CheckpointDigest(
             channel=self.name,
             step=first.step,
             path=f"step {first.step} in memory",
             complete=True,
-            tensors=joined.tensors,
+            tensors=tensors,
             kind=KINDS[first.of],
             segment=self.segment,
             seen=seen,
-            replicas=tuple(joined.replicas),
+            replicas=replicas,
         )
 
     def _started(self, start: ProbeStart, *, first: bool) -> Iterator[Item]:

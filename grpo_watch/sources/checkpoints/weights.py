@@ -91,10 +91,7 @@ def digest_checkpoint(folder: Path, roots: Sequence[Path], limits: ReadLimits = 
     found = choose(names)
     if found is None:
         return None
-    files, missing = list(found.files), list(found.missing)
-    expected: dict[str, str] = {}
-    if found.index:
-        files, missing, expected = files_of_index(folder, found, names, roots)
+    files, missing, expected = files_of(folder, found, names, roots)
     read = _digest_all(folder, found, files, roots, limits)
     problems = [*missing, *read.problems]
     problems += _nothing_in(files, read, problems)
@@ -129,15 +126,13 @@ def _base_beside(
     base = known_by_name([name for name in names if name not in own])
     if base is None or base.kind is not CheckpointKind.FULL:
         return []
-    files, missing = list(base.files), list(base.missing)
-    if base.index:
-        files, missing, _ = files_of_index(folder, base, names, roots)
-        missing = missing if files else []  # a clone without its large files
+    files, missing, _ = files_of(folder, base, names, roots)
     found = _digest_all(folder, base, files, roots, limits)
     read.tensors.update((name, one) for name, one in found.tensors.items() if name not in read.tensors)
     read.shared.update(found.shared)
     read.remarks += found.remarks
-    return [*missing, *found.problems]
+    absent = base.index and not files  # a clone without its large files
+    return [*(() if absent else missing), *found.problems]
 
 
 def digest_weight_file(path: Path, roots: Sequence[Path], limits: ReadLimits = UNLIMITED) -> CheckpointWeights:
@@ -162,10 +157,12 @@ def _listing(folder: Path) -> Mapping[str, os.stat_result]:
         raise SourceError(f"{folder}: can't be listed: {error.strerror or error}") from None
 
 
-def files_of_index(
+def files_of(
     folder: Path, found: FoundWeights, names: Collection[str], roots: Sequence[Path]
 ) -> tuple[list[WeightFile], list[str], dict[str, str]]:
-    """The shards that an index names and that are there, what is wrong with it, and which tensor it puts where."""
+    """The weight files that are there, what is missing or wrong, and which tensor an index puts where."""
+    if not found.index:
+        return list(found.files), list(found.missing), {}
     where, problems = _weight_map(found.index, read_small(folder / found.index, roots, MAX_INDEX))
     shards = sorted(set(where.values()))
     refused = [
