@@ -27,7 +27,7 @@ HOMES = {
     "google_crc32c": ("sources/trackers/framing.py",),
     "h11": ("web/*",),
     "httpx": ("notify/*",),
-    "markdown_it": ("web/runbooks.py",),
+    "markdown_it": ("web/documents.py",),
     "matplotlib": ("report/series.py", "report/check_document.py"),
     "mcp": ("cli/mcp_server.py",),
     "msgspec": (

@@ -9,8 +9,8 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 
+from grpo_watch.cli.config import SettingsInForce
 from grpo_watch.cli.live_text import show
-from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.tracker_servers import watched_paths
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import default_state_dir, load_settings

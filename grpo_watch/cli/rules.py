@@ -19,8 +19,7 @@ from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError, UsageError
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.report.check_document import episode, evidence
-from grpo_watch.rules.lint import lint
-from grpo_watch.rules.packs import entries_of, load_rules, packs_folder
+from grpo_watch.rules.packs import entries_of, lint, load_rules, packs_folder
 from grpo_watch.rules.rule_tests import problem, read_tests
 
 if TYPE_CHECKING:

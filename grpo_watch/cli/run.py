@@ -20,10 +20,10 @@ from typing import TypeAlias
 import msgspec
 
 from grpo_watch.children.pool import Worker
+from grpo_watch.cli.config import SettingsInForce
 from grpo_watch.cli.http_listener import HttpListener
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push import PushSetup
-from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.cli.stdin_run import FollowedPaths, followed
 from grpo_watch.cli.tracker_servers import Poller, missing, newest_below, watched_paths
 from grpo_watch.config.fields import bytes_per_second

@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 
 from grpo_watch.archive.remote_folder import refuse_page
 from grpo_watch.children.pool import Worker
+from grpo_watch.cli.config import rules_in_force
 from grpo_watch.cli.daemon_client import DaemonClient
 from grpo_watch.cli.run import options_for, plan_of
-from grpo_watch.cli.settings_in_force import rules_in_force
 from grpo_watch.cli.tracker_servers import missing
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments

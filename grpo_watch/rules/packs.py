@@ -1,4 +1,4 @@
-"""Loads the shipped rule packs and the user's overlays into checked ``Rule`` values.
+"""Loads the shipped rule packs and the user's overlays into checked ``Rule`` values, or lists all that is wrong there.
 
 A later file overrides an earlier rule of the same name in the keys it gives (``params`` and ``hints`` key by key),
 disables it with ``enabled: false``, or adds a rule under a new name. An entry with a ``match:`` (patterns for
@@ -7,6 +7,7 @@ disables it with ``enabled: false``, or adds a rule under a new name. An entry w
 
 from __future__ import annotations
 
+import fnmatch
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,8 @@ from grpo_watch.errors import FilePlace, RuleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
 
 _Name = Annotated[str, Meta(pattern=RULE_NAME, max_length=64)]
 _Steps = Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -322,3 +325,50 @@ def _as_type_of(default: object, value: Any) -> float | bool | str | None:
     if isinstance(default, int):
         return int(value) if value == int(value) else None
     return float(value)
+
+
+def lint(files: Sequence[Path], frameworks: Sequence[str] = ()) -> list[RuleError]:
+    """Every problem in the files, in order; each file lies over the shipped rules and the files before it.
+
+    Args:
+        files: rule files.
+        frameworks: the names that a ``match`` on the framework can fit; none: any.
+
+    Raises:
+        RuleError: a shipped rule can't be used.
+    """
+    detectors = catalogue()
+    rules = {rule.name: rule for rule in load_rules(detectors=detectors)}
+    problems: list[RuleError] = []
+    for file in files:
+        try:
+            document = read_document(file, RuleError)
+            values = rules_in(document)
+        except RuleError as problem:
+            problems.append(problem)
+            continue
+        names: dict[object, int | None] = {}
+        for index, value in enumerate(values):
+            try:
+                written = read_entry(value, document, ("rules", index), names)
+                rule = apply_entry(written, rules, detectors)
+            except RuleError as problem:
+                problems.append(problem)
+                continue
+            rules[rule.name] = rule
+            problems += _unknown_frameworks(written, frameworks)
+    return problems
+
+
+def _unknown_frameworks(written: WrittenRule, frameworks: Sequence[str]) -> Iterator[RuleError]:
+    """Problems of a rule that loads and is for no framework that is known."""
+    known = f"known frameworks: {', '.join(frameworks)}"
+    pattern = written.entry.match.framework if written.entry.match else None
+    if pattern is not None and frameworks and not fnmatch.filter(frameworks, pattern):
+        fix = nearest(pattern, frameworks) or known
+        yield RuleError(f"no framework matches {pattern!r}", written.place("match", "framework"), fix)
+    for name in written.entry.hints:
+        if frameworks and name not in frameworks:
+            yield RuleError(
+                f"unknown framework {name!r}", written.place("hints", name), nearest(name, frameworks) or known
+            )

@@ -23,10 +23,9 @@ from grpo_watch.metrics.exposition import Exporter
 from grpo_watch.rules.packs import translations
 from grpo_watch.web.access import AccessKeys, Guard
 from grpo_watch.web.answers import INDEX, Answers, Assets, Basis, basis_of, problem, same
-from grpo_watch.web.documents import alert_documents, overview, query_of, run_document
+from grpo_watch.web.documents import alert_documents, overview, query_of, run_document, runbook_document
 from grpo_watch.web.limits import BodyLimit
 from grpo_watch.web.run_pages import RunPages
-from grpo_watch.web.runbooks import runbook_document
 
 log = logging.getLogger("grpo_watch.web")
 

@@ -24,8 +24,7 @@ from grpo_watch.report.charts import LOST, bands, charts, finding_charts, furthe
 from grpo_watch.report.series import Series
 from grpo_watch.report.view import pasteable
 from grpo_watch.web.answers import Answers, basis_of, problem
-from grpo_watch.web.documents import detail_document, rule_document
-from grpo_watch.web.runbooks import effective
+from grpo_watch.web.documents import detail_document, effective, rule_document
 
 WatchedRows: TypeAlias = tuple[RunSnapshot, Series]
 """A run as the daemon has it: its snapshot and its rows, fewer than were logged where it is long."""

@@ -12,10 +12,10 @@ import httpx
 import pytest
 import trustme
 
+from grpo_watch.cli.config import SettingsInForce
 from grpo_watch.cli.live_text import verdict
 from grpo_watch.cli.main import run_cli
 from grpo_watch.cli.run import options_for, running
-from grpo_watch.cli.settings_in_force import SettingsInForce
 from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import Settings
 from grpo_watch.errors import ConfigError, StateNotReadyError

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from grpo_watch.daemon.schedule import LONGEST_SECONDS, LONGEST_WATCHED_SECONDS, SHARE, Rest
-from grpo_watch.daemon.turn_order import Timers
 
 TURN = 0.2
 
@@ -50,18 +46,3 @@ def test_where_a_write_rings_a_run_rests_longer() -> None:
     rest.read(1.0, gave=True)
     assert rest.until(0.5) == 1.5
     assert rest.until(0.5, watched=True) == 1.0 + LONGEST_WATCHED_SECONDS
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100) | st.none())), st.integers(0, 100))
-def test_timers_are_due_at_the_time_that_was_set_last(settings: list[tuple[int, int | None]], now: int) -> None:
-    timers, last = Timers[int](), dict[int, int]()
-    for thing, at in settings:
-        if at is None:
-            timers.drop(thing)
-            last.pop(thing, None)
-        else:
-            timers.set(thing, at)
-            last[thing] = at
-    assert timers.next() == min(last.values(), default=None)
-    assert sorted(timers.take_due(now)) == sorted(thing for thing, at in last.items() if at <= now)
-    assert timers.next() == min((at for at in last.values() if at > now), default=None)

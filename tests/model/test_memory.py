@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.daemon.watched_run import WatchedRun
-from grpo_watch.detectors.policy import reference_follows_policy
+from grpo_watch.detectors.policy import wrong_weights
 from grpo_watch.engine.records import ChannelKind, RawRow, Stream
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.resolver import MAX_PLANS
@@ -42,8 +42,8 @@ def _feed(run: WatchedRun, first: int, rows: int, new: str = "") -> int:
 def test_a_long_run_takes_no_more_memory_than_one_that_filled_its_windows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reference_follows_policy, "ROWS_AHEAD", 256)  # its bound takes thousands of rows to reach
-    monkeypatch.setattr(reference_follows_policy, "BATCHES_AHEAD", 256)
+    monkeypatch.setattr(wrong_weights, "ROWS_AHEAD", 256)  # its bound takes thousands of rows to reach
+    monkeypatch.setattr(wrong_weights, "BATCHES_AHEAD", 256)
     run = watched(tmp_path, now=1e9)
     filled = _feed(run, 1, FILLED)
     longer = _feed(run, FILLED + 1, LONGER)
@@ -56,7 +56,7 @@ def test_names_that_no_other_row_has_take_no_more_memory_in_the_end(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key that holds a step or an id, of a reward function and of a metric that nobody knows."""
-    monkeypatch.setattr(reference_follows_policy, "ROWS_AHEAD", 256)
+    monkeypatch.setattr(wrong_weights, "ROWS_AHEAD", 256)
     run = watched(tmp_path, now=1e9)
     filled = _feed(run, 1, FILLED, key)
     longer = _feed(run, FILLED + 1, 4 * MAX_PLANS, key)

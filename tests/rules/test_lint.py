@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.frameworks.framework_tables import frameworks, produced_by
-from grpo_watch.rules.lint import lint
-from grpo_watch.rules.packs import packs_folder
+from grpo_watch.rules.packs import lint, packs_folder
 
 
 def linted(folder: Path, text: str) -> list[str]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
-from grpo_watch.detectors.shared.checkpoint_history import masks
-from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, RunView, breach, no_data
-from grpo_watch.engine.records import SAVED, TRAINED, CheckpointDigest, Reading, Scalar, Verdict
-from grpo_watch.engine.traits import LikelyCause, WasteKind
+from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, changed, comparable, lora_b, masks
+from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
+from grpo_watch.engine.evidence import is_zero, number
+from grpo_watch.engine.learning import RARE
+from grpo_watch.engine.records import SAVED, TRAINED, CheckpointDigest, MetricRow, Reading, Scalar, Verdict
+from grpo_watch.engine.traits import ON, LikelyCause, WasteKind
+from grpo_watch.engine.window import BATCHES_AHEAD, ROWS_AHEAD
 
 SHARDS = (
     LikelyCause(
@@ -113,3 +118,107 @@ class RanksDiverged(Detector):
             evidence=evidence,
             immediate=True,
         )
+
+
+Pair: TypeAlias = tuple[int, int, int, int]
+"""Two consecutive checkpoints: their steps, and how many of how many tensors changed between them."""
+
+
+SYNCED = (
+    LikelyCause("sync_ref_model is on: the policy is copied into the reference on purpose.", {"sync_ref_model": ON}),
+)
+
+
+class ReferenceFollowsPolicy(Detector):
+    """Joins KL rows and checkpoint pairs on step: a pair is judged once the rows have reached its later step."""
+
+    seen_in_checkpoints = True
+    shows_frozen_policy = True
+    likely_causes = SYNCED
+    dashboards = ("grpo-sampling-weights",)
+
+    reads = (MetricRow, CheckpointDigest)
+    needs = (("kl_reference", "checkpoints"),)
+    min_rows: int = param(3, "rows with zero KL needed between the two checkpoints", minimum=1)
+
+    def setup(self) -> None:
+        """Empty join."""
+        self.history = CheckpointHistory()
+        # Twice the step, and one more where the KL is zero: thousands wait, and a tuple takes twice the memory.
+        self.rows: deque[int] = deque(maxlen=ROWS_AHEAD)
+        self.pairs: deque[Pair] = deque(maxlen=BATCHES_AHEAD)
+        self.last_step = 0
+
+    def blind_because(self, run: RunView) -> str | None:
+        """Blind without a reference, and if the reference is synced on purpose."""
+        if run.number("beta") == 0:
+            return NotApplicable("beta is 0: there is no reference model")
+        return (
+            NotApplicable("the reference is synced to the policy on purpose") if run.setting("sync_ref_model") else None
+        )
+
+    def observe(self, record: MetricRow | CheckpointDigest, run: RunView) -> Iterable[Reading]:
+        """Take a row or a checkpoint; judge the pairs that are ready."""
+        if isinstance(record, CheckpointDigest):
+            if record.kind not in SAVED:
+                return SILENT
+            before = self.history.before(record) if record.complete and not record.problems else None
+            if before is None:
+                return no_data(NotYet("fewer than two checkpoints of different steps so far"))
+            names = comparable(before, record)
+            self.pairs.append((before.step, record.step, len(_effective(before, record, names)), len(names)))
+        else:
+            self._take(record, run)
+        return list(self._judge(run)) if self.pairs else SILENT
+
+    def _take(self, row: MetricRow, run: RunView) -> None:
+        kl = number(row, "kl_reference")
+        if not row.supplement:
+            self.last_step = row.step
+        if kl is None or run.masked.whole or run.masked.chance > RARE:
+            return
+        if not is_zero(kl, row.resolution):
+            self.rows.append(2 * row.step)
+            return
+        if run.learning.kl_would_show(row, adapter=bool(run.setting("adapter"))):
+            self.rows.append(2 * row.step + 1)
+
+    def _judge(self, run: RunView) -> Iterator[Reading]:
+        while self.pairs and self.pairs[0][1] <= self.last_step:
+            before, after, moved, tensors = self.pairs.popleft()
+            why_not = self.blind_because(run)
+            between = [row % 2 == 1 for row in self.rows if before < row // 2 <= after]
+            if why_not or (moved and len(between) < self.min_rows):
+                yield from no_data(why_not or NotYet("too few usable KL rows between two checkpoints"))
+            elif not (moved and all(between)):
+                yield Reading(Verdict.OK, step=after)
+            else:
+                yield _breach((before, after, moved, tensors), len(between))
+
+
+def _effective(before: CheckpointDigest, after: CheckpointDigest, names: list[str]) -> list[str]:
+    """Which tensors changed in a way that a KL could show: none of an adapter whose ``lora_B`` is still zero.
+
+    Nor any where a layer's float32 norms keep their bytes while its matrices move: an update of 1e-7 would change a
+    weight of 1, so only last bits of smaller ones move (SGD at a low rate, or a clip far below the gradient).
+    """
+    moved = changed(before, after, names)
+    if (matrices := lora_b(after)) and all(after.tensors[name].zero for name in matrices):
+        return [name for name in moved if "lora_" not in name]
+    norms = {name for name in names if "layernorm" in name and after.tensors[name].dtype == "F32"}
+    layers = tuple(f"{name.rsplit('.', 2)[0]}." for name in norms)
+    last_bits = norms.isdisjoint(moved) and any(name.startswith(layers) and "lora_" not in name for name in moved)
+    return [] if last_bits else moved
+
+
+def _breach(pair: Pair, rows: int) -> Reading:
+    before, after, moved, tensors = pair
+    return Reading(
+        Verdict.BREACH,
+        value=0.0,
+        message=f"{moved} of {tensors} tensors changed from step {before} to {after}, yet KL is exactly 0",
+        evidence={"kl_reference": 0.0, "rows": rows, "changed_tensors": moved, "tensors": tensors},
+        step=after,
+        first_step=before,
+        immediate=True,
+    )
