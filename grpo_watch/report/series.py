@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 MOST_NUMBERS = 40_000_000
 """Numbers kept of one run: a million rows of 40 metrics; a run takes years to log more."""
-LIVE_NUMBERS = 120_000
-"""The same of a run that is watched: 1 MB, 3,000 rows of 40 metrics; of longer runs rows with extremes stay."""
+LIVE_NUMBERS = 60_000
+"""The same of a run that is watched: 0.6 MB, 1,500 rows of 40 metrics; of longer runs rows with extremes stay."""
 NEWEST = 64
 """The newest rows, which stay as they are."""
 MOST_METRICS = 128

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.daemon import run_detail
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.detectors.policy import wrong_weights
 from grpo_watch.engine.records import ChannelKind, RawRow, Stream
@@ -18,7 +19,9 @@ from tests.model.memory_soak import Figures, Sample, row_of
 from tests.support.live import watched
 
 FILLED, LONGER = 1_300, 1_200
-"""Rows: 512 are kept whole and the charts' 400 stretches are full by then (and were halved once); so many more."""
+"""Rows: 512 are kept whole, and those for charts were thinned by then; so many more."""
+CHARTS = 30_000
+"""Numbers kept for charts here: 750 rows of this log."""
 
 
 def _feed(run: WatchedRun, first: int, rows: int, new: str = "") -> int:
@@ -44,6 +47,7 @@ def test_a_long_run_takes_no_more_memory_than_one_that_filled_its_windows(
 ) -> None:
     monkeypatch.setattr(wrong_weights, "ROWS_AHEAD", 256)  # its bound takes thousands of rows to reach
     monkeypatch.setattr(wrong_weights, "BATCHES_AHEAD", 256)
+    monkeypatch.setattr(run_detail, "LIVE_NUMBERS", CHARTS)
     run = watched(tmp_path, now=1e9)
     filled = _feed(run, 1, FILLED)
     longer = _feed(run, FILLED + 1, LONGER)
@@ -57,6 +61,7 @@ def test_names_that_no_other_row_has_take_no_more_memory_in_the_end(
 ) -> None:
     """A key that holds a step or an id, of a reward function and of a metric that nobody knows."""
     monkeypatch.setattr(wrong_weights, "ROWS_AHEAD", 256)
+    monkeypatch.setattr(run_detail, "LIVE_NUMBERS", CHARTS)
     run = watched(tmp_path, now=1e9)
     filled = _feed(run, 1, FILLED, key)
     longer = _feed(run, FILLED + 1, 4 * MAX_PLANS, key)
