@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +20,6 @@ from grpo_watch.config.schema import Settings
 from grpo_watch.engine.records import Scalar, Tick
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.errors import UsageError
 from grpo_watch.pipeline.offline import read_run
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.check_document import ChannelReport, RunReport
@@ -30,10 +27,58 @@ from grpo_watch.report.view import joined
 from grpo_watch.rules.rule_changes import fingerprint
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
 from grpo_watch.store.codec import decode, encode, storable
+from grpo_watch.store.kept_results import KeptResults
 
 if TYPE_CHECKING:
     from grpo_watch.children.pool import Answer
     from grpo_watch.report.series import RecordedRun
+
+
+class CheckSetup(Struct, frozen=True):
+    """What a check of several runs has in common; it can be sent to another process.
+
+    ``overrides`` (``--set``) win over the settings file's entry for a run. ``tick`` ends each run. With ``recording``
+    the reports carry the rows too, which takes memory.
+    """
+
+    rules: tuple[Rule, ...]
+    tick: Tick
+    overrides: Mapping[str, Scalar] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
+    recording: bool = False
+
+
+def check_run(setup: CheckSetup, found: FoundRun) -> RunReport:
+    """Replay a run and report on it."""
+    recorded = _recorded() if setup.recording else None
+    observe = recorded.observe if recorded is not None else None
+    read = read_run(found, setup.rules, catalogue(), setup.tick, setup.settings, setup.overrides, observe=observe)
+    channels = tuple(
+        ChannelReport(
+            name=source.name,
+            kind=source.what,
+            records=source.stats.records,
+            skipped={reason.value: count for reason, count in source.stats.skipped.items()},
+            first_bad=source.stats.first_bad,
+            problem=source.stats.problem,
+        )
+        for source in read.sources
+    )
+    notes = (read.pipeline.assembler.agreement.summary(), *read.unused_columns)
+    report = RunReport(joined(read.pipeline.snapshot()), channels, found.problems, tuple(filter(None, notes)))
+    return report if recorded is None else replace(report, series=recorded.series, batches=tuple(recorded.batches))
+
+
+def failed_run(setup: CheckSetup, name: str, message: str) -> RunReport:
+    """The report on a run that could not be checked: not evaluable, with the reason as a problem."""
+    snapshot = Pipeline(name, setup.rules, catalogue()).snapshot()
+    return RunReport(snapshot, problems=(f"could not be checked: {message}",))
+
+
+def _recorded() -> RecordedRun:
+    from grpo_watch.report.series import RecordedRun  # noqa: PLC0415  only charts need it
+
+    return RecordedRun()
 
 
 class _Encoded(msgspec.Struct, array_like=True):
@@ -196,89 +241,3 @@ def _decoded(data: bytes) -> list[RunReport]:
     """The reports of these bytes; raises one of ``store.codec.DECODE_ERRORS`` on damage."""
     read = [msgspec.msgpack.decode(each, type=_Encoded) for each in msgspec.msgpack.decode(data, type=list[bytes])]
     return [RunReport(decode(RunSnapshot, each.snapshot), each.channels, each.problems, each.notes) for each in read]
-
-
-class CheckSetup(Struct, frozen=True):
-    """What a check of several runs has in common; it can be sent to another process.
-
-    ``overrides`` (``--set``) win over the settings file's entry for a run. ``tick`` ends each run. With ``recording``
-    the reports carry the rows too, which takes memory.
-    """
-
-    rules: tuple[Rule, ...]
-    tick: Tick
-    overrides: Mapping[str, Scalar] = field(default_factory=dict)
-    settings: Settings = field(default_factory=Settings)
-    recording: bool = False
-
-
-def check_run(setup: CheckSetup, found: FoundRun) -> RunReport:
-    """Replay a run and report on it."""
-    recorded = _recorded() if setup.recording else None
-    observe = recorded.observe if recorded is not None else None
-    read = read_run(found, setup.rules, catalogue(), setup.tick, setup.settings, setup.overrides, observe=observe)
-    channels = tuple(
-        ChannelReport(
-            name=source.name,
-            kind=source.what,
-            records=source.stats.records,
-            skipped={reason.value: count for reason, count in source.stats.skipped.items()},
-            first_bad=source.stats.first_bad,
-            problem=source.stats.problem,
-        )
-        for source in read.sources
-    )
-    notes = (read.pipeline.assembler.agreement.summary(), *read.unused_columns)
-    report = RunReport(joined(read.pipeline.snapshot()), channels, found.problems, tuple(filter(None, notes)))
-    return report if recorded is None else replace(report, series=recorded.series, batches=tuple(recorded.batches))
-
-
-def failed_run(setup: CheckSetup, name: str, message: str) -> RunReport:
-    """The report on a run that could not be checked: not evaluable, with the reason as a problem."""
-    snapshot = Pipeline(name, setup.rules, catalogue()).snapshot()
-    return RunReport(snapshot, problems=(f"could not be checked: {message}",))
-
-
-def _recorded() -> RecordedRun:
-    from grpo_watch.report.series import RecordedRun  # noqa: PLC0415  only charts need it
-
-    return RecordedRun()
-
-
-SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID"
-APPLICATION = 0x67_77_72_31
-"""The application's id in SQLite's header: a file of another program is refused, not written to."""
-
-
-class KeptResults:
-    """The results in a file, by a key that changes with whatever the result depends on.
-
-    Raises:
-        UsageError: the file holds something else, or can't be written.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        try:
-            with closing(sqlite3.connect(file)) as database:
-                (mark,) = database.execute("PRAGMA application_id").fetchone()
-                (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                if mark != APPLICATION and tables:
-                    raise UsageError(f"{file}: not a file of results; name another one")
-                database.execute(f"PRAGMA application_id = {APPLICATION}")
-                database.execute(SCHEMA)
-                database.commit()
-        except sqlite3.Error as error:
-            raise UsageError(f"{file}: can't be used for results: {error}") from None
-
-    def get(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """The results of those keys that are there."""
-        with closing(sqlite3.connect(self._file)) as database:
-            found = (database.execute("SELECT key, data FROM results WHERE key = ?", (key,)).fetchone() for key in keys)
-            return dict(row for row in found if row is not None)
-
-    def put(self, key: str, data: bytes) -> None:
-        """Keep a result; it is on disk when this returns."""
-        with closing(sqlite3.connect(self._file)) as database:
-            database.execute("INSERT OR REPLACE INTO results VALUES (?, ?)", (key, data))
-            database.commit()

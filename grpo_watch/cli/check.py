@@ -22,9 +22,8 @@ from grpo_watch import __version__
 from grpo_watch.archive.checks import Checked, CheckSetup, Execution, check_all
 from grpo_watch.archive.remote_folder import SERVER, RemoteFolder, is_remote, refuse_page, remote_folders
 from grpo_watch.children.pool import processors, size_of
-from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.terminal import print_json, printed, progress_line
-from grpo_watch.cli.tracker_servers import discovering, local_paths, newest_below
+from grpo_watch.cli.tracker_servers import discovering, local_paths, newest_below, taken_in
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.credentials import masked

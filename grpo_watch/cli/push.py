@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from grpo_watch.cli.config import SettingsInForce
 from grpo_watch.cli.live_text import show
 from grpo_watch.cli.tracker_servers import watched_paths
-from grpo_watch.config.schema import Settings
+from grpo_watch.config.schema import PushgatewaySink, Settings, Sink
 from grpo_watch.config.settings import default_state_dir, load_settings
-from grpo_watch.config.sinks import PushgatewaySink, Sink
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.errors import UsageError

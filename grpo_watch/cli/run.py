@@ -24,16 +24,14 @@ from grpo_watch.cli.config import SettingsInForce
 from grpo_watch.cli.http_listener import HttpListener
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push import PushSetup
-from grpo_watch.cli.stdin_run import FollowedPaths, followed
-from grpo_watch.cli.tracker_servers import Poller, missing, newest_below, watched_paths
+from grpo_watch.cli.tracker_servers import FollowedPaths, Poller, followed, missing, newest_below, watched_paths
 from grpo_watch.config.fields import bytes_per_second
 from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
-from grpo_watch.daemon.lifetime import DONE_SECONDS, STOP_SECONDS, Deadline, SystemdNotifier, signal_inbox
 from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.schedule import PacedCollections, SteadyClock
-from grpo_watch.daemon.service import Service
+from grpo_watch.daemon.service import DONE_SECONDS, LEAVE_SECONDS, Deadline, Service, SystemdNotifier, signal_inbox
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.descriptors import raise_limit
@@ -132,7 +130,7 @@ def _watched(
     if daemon.begins_again and not (code or daemon.done or watch.service.signalled):
         log.warning("the state can be opened now: beginning again with it")
         return None
-    deadline.begin(DONE_SECONDS if daemon.done else STOP_SECONDS, code)
+    deadline.begin(DONE_SECONDS if daemon.done else LEAVE_SECONDS, code)
     manager.stopping()
     return code
 

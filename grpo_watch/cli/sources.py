@@ -14,9 +14,8 @@ from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.check import find_runs
-from grpo_watch.cli.stdin_run import taken_in
 from grpo_watch.cli.terminal import print_json, printed
-from grpo_watch.cli.tracker_servers import discovering, local_paths
+from grpo_watch.cli.tracker_servers import discovering, local_paths, taken_in
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.judgement import guessed_lines

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from grpo_watch.config.document import Document, first_problem, nearest, read_document
 from grpo_watch.config.fields import converted, wrong_value
-from grpo_watch.config.schema import Mute, Privacy, Retention, RunEntry, Settings, WandbServer, Web
-from grpo_watch.config.sinks import SINKS, BaseSink
+from grpo_watch.config.schema import SINKS, BaseSink, Mute, Privacy, Retention, RunEntry, Settings, WandbServer, Web
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import ConfigError, FilePlace, UsageError

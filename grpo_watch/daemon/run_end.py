@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grpo_watch.engine.monitor import RunState
+from grpo_watch.engine.engine import RunState
 from grpo_watch.engine.records import AlertState, EventKind, Item, RawRow, RunEvent, Stream
 
 QUIET_ENDED = 3_600.0

@@ -13,8 +13,8 @@ from grpo_watch.daemon import first_turns
 from grpo_watch.daemon.run_detail import counts_of
 from grpo_watch.daemon.run_end import RunLife
 from grpo_watch.daemon.run_reader import WatchOptions
-from grpo_watch.daemon.schedule import TurnOrder
 from grpo_watch.daemon.state_writer import StateWriter
+from grpo_watch.daemon.turn_order import TurnOrder
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.snapshot import WORST_FIRST, RunSnapshot, RunVerdict
 from grpo_watch.metrics.daemon_snapshot import RunOverview

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from grpo_watch.engine.monitor import Monitor, RunState
+from grpo_watch.engine.engine import Monitor, RunState
 from grpo_watch.engine.records import CompletionSummary, Scalar, Severity
 from grpo_watch.engine.rule import filled
 from grpo_watch.engine.traits import MOST, Traits, likely

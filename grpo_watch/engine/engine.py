@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
 from types import MappingProxyType
 
-from grpo_watch.engine.detector import Detector
-from grpo_watch.engine.monitor import Monitor, RunState
+from grpo_watch.engine.alerts import Alert, advance, rewind, transition_of
+from grpo_watch.engine.detector import QUIET, SILENT, Detector
+from grpo_watch.engine.expression import ConditionDetector
+from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.records import (
     Activity,
+    AlertState,
     CheckpointDigest,
     CompletionSummary,
     EventKind,
     MetricRow,
     Progress,
+    Reading,
     Record,
     RunConfig,
     RunEvent,
+    Severity,
     Stream,
     Tick,
     Transition,
+    Verdict,
 )
 from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.run_view import RunView
 
 
 class Engine:
@@ -104,3 +113,241 @@ class Engine:
         elif isinstance(record, RunEvent):
             return state.take_event(record)
         return state.step
+
+
+AGREE = 3
+"""Signs of the trend at which wrong names are no explanation: that many metrics don't turn bad together by mistake."""
+
+
+WITH_TIME = (MetricRow, RunEvent, Activity)
+"""Records that may know when they were made."""
+_IDLE = Alert()
+
+
+WORSE, CLEARLY = 2.0, 0.5
+"""How many times as far beyond the threshold a reading lies that says more of an episode than the one that fired it,
+and by which share of the number it differs."""
+
+
+def _beyond(reading: Reading) -> float:
+    """How far a reading lies beyond its threshold, on either side; 0 where it has no numbers."""
+    known = reading.value is not None and reading.threshold is not None and isfinite(reading.value)
+    return abs((reading.value or 0.0) - (reading.threshold or 0.0)) if known else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One firing of an alert, kept for the list of findings.
+
+    ``reading`` is the one that fired it or raised its severity, ``worst`` one far worse than it, at ``worst_step``.
+    """
+
+    key: str
+    attempt: int
+    first_step: int
+    fired_step: int
+    resolved_step: int | None
+    severity: Severity
+    reading: Reading
+    worst: Reading | None = None
+    worst_step: int = 0
+
+    def worsened_by(self, reading: Reading, step: int) -> Episode:
+        """The episode with a reading that lies at least ``WORSE`` times as far beyond its threshold as any before."""
+        before = self.worst or self.reading
+        far, was, now = _beyond(before), before.value or 0.0, reading.value or 0.0
+        if far <= 0.0 or _beyond(reading) < WORSE * far or abs(now - was) < CLEARLY * abs(was):
+            return self
+        return replace(self, worst=reading, worst_step=step)
+
+
+class Monitor:
+    """A rule applied to one run.
+
+    ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH;
+    ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's and
+    ``last_no_data`` that answer itself, which says nothing new when it is given again; ``changes`` counts what records
+    changed of what is shown of it, ``lacks`` is the evidence that it lacked when it was shown last, and what that was
+    worked out from. A detector that raises makes the monitor ``broken``: its alerts freeze and the other
+    rules continue.
+    """
+
+    __slots__ = (
+        "active",
+        "alerts",
+        "ask",
+        "at_rest",
+        "broken",
+        "changes",
+        "detector",
+        "detectors",
+        "episodes",
+        "evaluated",
+        "lacks",
+        "last_no_data",
+        "reason",
+        "rule",
+    )
+
+    def __init__(self, rule: Rule, detectors: Mapping[str, type[Detector]]) -> None:
+        self.rule = rule
+        self.detectors = detectors
+        self.renew()
+        self.alerts: dict[str, Alert] = {}
+        self.episodes: list[Episode] = []
+        self.active = False
+        self.at_rest = False
+        self.evaluated = False
+        self.reason = ""
+        self.last_no_data: object = None
+        self.broken: str | None = None
+        self.changes = 0
+
+    def renew(self) -> None:
+        """Begin with new windows. ``ask`` is the detector's ``observe``, found once instead of at every row."""
+        self.detector = self._build()
+        self.lacks: tuple[object, str] | None = None
+        self.ask = self.detector.observe
+
+    def _build(self) -> Detector:
+        if self.rule.when is not None:
+            return ConditionDetector(self.rule)
+        return self.detectors[self.rule.detector or self.rule.name](self.rule.params)
+
+    def adopt(self, rule: Rule) -> Monitor:
+        """Continue under a changed rule, with new windows and the alerts as they are."""
+        self.rule = rule
+        self.renew()
+        return self
+
+    def begin_attempt(self, step: int) -> None:
+        """Rewind the windows; pending alerts drop, firing ones wait for a reading that clears them."""
+        self.changes += 1
+        if not self.detector.survives_attempts:
+            self.renew()
+        self.alerts = {key: rewind(alert, step) for key, alert in self.alerts.items()}
+        self._settle()
+
+    def load(self, key: str, alert: Alert) -> None:
+        """Continue from an alert as it was stored."""
+        self.changes += 1
+        self.alerts[key] = alert
+        self._settle()
+
+    def _settle(self) -> None:
+        self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
+        self.at_rest = self.evaluated and not self.active
+
+    def observe(self, record: Record, run: RunView, step: int) -> Sequence[Transition] | None:
+        """Let the detector judge the record; gives each change of an alert, in order. None: the record broke it."""
+        if self.broken is not None:
+            return ()
+        try:
+            answer = self.ask(record, run)
+            if answer is SILENT or answer is self.last_no_data or (answer is QUIET and self.at_rest):
+                return ()
+            readings = tuple(answer)
+        except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
+            self.broken = f"{type(error).__name__}: {error}"
+            self.changes += 1
+            return None
+        blind = len(readings) == 1 and readings[0].verdict is Verdict.NO_DATA
+        self.last_no_data = answer if blind else None
+        time = record.time if isinstance(record, WITH_TIME) else None
+        return [change for reading in readings for change in self._judge(reading, run, step, time)]
+
+    def _judge(self, reading: Reading, run: RunView, step: int, time: float | None) -> Iterator[Transition]:
+        if reading.verdict is Verdict.NO_DATA:
+            self.changes += self.reason != reading.message
+            self.reason = reading.message
+            return
+        if run.guesses.metrics:
+            reading = self._capped(reading, run)
+        self.changes += not self.evaluated
+        self.evaluated = True
+        self.at_rest = not self.active
+        key = reading.key
+        before = self.alerts.get(key, _IDLE)
+        if reading.verdict is Verdict.OK and before.state in _AT_REST:
+            return
+        at = step if reading.step is None else reading.step
+        after, changed = advance(before, reading, at, self.rule, reading.attempt or run.attempt)
+        over = reading.attempt is not None and reading.attempt < run.attempt
+        self.changes += over or after != before
+        self.alerts[key] = rewind(after, step) if over else after
+        if not changed and reading.verdict is Verdict.BREACH and after.state is AlertState.FIRING:
+            index = self._newest(key)
+            if index is not None:
+                self.episodes[index] = self.episodes[index].worsened_by(reading, at)
+        if changed:  # else its episode shows what it did
+            self._keep(key, after, begins=before.state is not AlertState.FIRING)
+            self._settle()
+            yield transition_of(run.run, (self.rule.name, key), after, before.state, at, time)
+
+    def _capped(self, reading: Reading, run: RunView) -> Reading:
+        """The reading, at most a warning where it rests on a guessed metric and too few other metrics agree."""
+        critical = (reading.severity or self.rule.severity) is Severity.CRITICAL and reading.verdict is Verdict.BREACH
+        if not critical or self.detector.holds_under_any_name or len(run.trend.signs()) >= AGREE:
+            return reading
+        needed = {metric for alternative in self.detector.needs for metric in alternative}
+        named = {split_label(name)[0] for name in reading.evidence}
+        sure = run.guesses.metrics.isdisjoint(needed | named)
+        return reading if sure else replace(reading, severity=Severity.WARNING)
+
+    def _keep(self, key: str, alert: Alert, *, begins: bool) -> None:
+        """Mirror an alert that fires, or fired, into its episode."""
+        if alert.fired_step is None:
+            return
+        fields = (alert.attempt, alert.first_step, alert.fired_step, alert.resolved_step, alert.severity, alert.reading)
+        episode, index = Episode(key, *fields), self._newest(key)
+        if begins and alert.state is AlertState.FIRING:
+            self.episodes.append(episode)
+        elif index is not None:
+            before = self.episodes[index]
+            episode = episode.worsened_by(before.reading, before.fired_step)
+            self.episodes[index] = episode.worsened_by(before.worst or before.reading, before.worst_step)
+
+    def _newest(self, key: str) -> int | None:
+        """Where the newest episode of an alert is; None where it has none."""
+        places = range(len(self.episodes) - 1, -1, -1)
+        return next((place for place in places if self.episodes[place].key == key), None)
+
+    @property
+    def firing(self) -> bool:
+        """Whether any alert of this rule fires."""
+        return self.active and any(alert.state is AlertState.FIRING for alert in self.alerts.values())
+
+
+_AT_REST = (AlertState.INACTIVE, AlertState.RESOLVED)
+
+
+class RunState(RunView):
+    """One run and its monitors."""
+
+    def __init__(self, run: str, monitors: tuple[Monitor, ...]) -> None:
+        super().__init__(run)
+        self.watch_by(monitors)
+
+    def watch_by(self, monitors: tuple[Monitor, ...]) -> None:
+        """Replace the monitors that watch this run."""
+        self.monitors = monitors
+        self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
+
+    def readers(self, record: Record) -> tuple[Monitor, ...]:
+        """The monitors that read records of this type and stream."""
+        stream = record.stream if isinstance(record, (MetricRow, CompletionSummary)) else None
+        key = (type(record), stream)
+        found = self._readers.get(key)
+        if found is None:
+            found = self._readers[key] = tuple(
+                monitor
+                for monitor in self.monitors
+                if type(record) in monitor.detector.reads and (stream is None or monitor.detector.stream is stream)
+            )
+        return found
+
+    def begin_attempt(self, attempt: int, step: int) -> None:
+        """A new attempt begins at ``step``: every monitor rewinds."""
+        super().begin_attempt(attempt, step)
+        for monitor in self.monitors:
+            monitor.begin_attempt(step)

@@ -8,8 +8,8 @@ from enum import Enum
 from types import MappingProxyType
 
 from grpo_watch import lazy_re as re
+from grpo_watch.engine.engine import RunState
 from grpo_watch.engine.metric_names import split_label
-from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import AlertState, Scalar, Severity
 
 

@@ -9,11 +9,11 @@ from functools import lru_cache
 
 from grpo_watch.engine.detector import Blindness, NotApplicable, NotYet, blindness_of
 from grpo_watch.engine.diagnosis import Finding, Relations, diagnose, with_causes
+from grpo_watch.engine.engine import Monitor, RunState
 from grpo_watch.engine.judgement import NOT_JUDGED, Judgement, judge
 from grpo_watch.engine.judgement import UNJUDGED as UNJUDGED  # noqa: PLC0414  it belongs to the verdicts
 from grpo_watch.engine.judgement import WORST_FIRST as WORST_FIRST  # noqa: PLC0414  it belongs to the verdicts
 from grpo_watch.engine.judgement import RunVerdict as RunVerdict  # noqa: PLC0414  it belongs to the snapshot
-from grpo_watch.engine.monitor import Monitor, RunState
 from grpo_watch.engine.records import AlertState, Setting, Severity
 from grpo_watch.engine.rule import ENGLISH, filled
 from grpo_watch.engine.traits import WasteKind

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grpo_watch.engine.diagnosis import Finding, Relations, Waste, explains
-from grpo_watch.engine.monitor import RunState
+from grpo_watch.engine.engine import RunState
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.traits import WasteKind
 

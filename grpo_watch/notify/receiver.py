@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from grpo_watch.config.fields import Url
-from grpo_watch.config.sinks import BaseSink, Sink
+from grpo_watch.config.schema import BaseSink, Sink
 from grpo_watch.detectors.watcher.events import DeliveryFailing
 from grpo_watch.engine.records import Severity
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from grpo_watch.advisories.judge import AdvisoryLedger, Setup
 from grpo_watch.detectors.shared.batch_plan import predicted_max_steps
 from grpo_watch.engine.detector import Detector
-from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.monitor import RunState
+from grpo_watch.engine.engine import Engine, RunState
 from grpo_watch.engine.records import ChannelElected, ChannelOpened, Item, Record, RunConfig, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot, take_snapshot

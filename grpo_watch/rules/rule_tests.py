@@ -24,8 +24,7 @@ from msgspec.structs import replace
 
 from grpo_watch.config.document import Document, Path_, nearest, read_document
 from grpo_watch.engine.detector import Detector
-from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.engine import Engine, Monitor
 from grpo_watch.engine.records import AlertState, Severity, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError

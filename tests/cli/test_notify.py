@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.cli.main import run_cli
-from grpo_watch.config.sinks import AlertmanagerSink, BaseSink
+from grpo_watch.config.schema import AlertmanagerSink, BaseSink
 from tests.support.bundles import unpack
 from tests.support.every_receiver import pointed, shown
 from tests.support.receiving import Answer, receiving, secret_file

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from grpo_watch.config.fields import BOOLEANS, NUMBERS, SecretFile, Url
-from grpo_watch.config.schema import Settings, split_listen
+from grpo_watch.config.schema import Settings, SlackSink, WebhookSink, split_listen
 from grpo_watch.config.settings import default_state_dir, effective, load_settings, parse_assignments
-from grpo_watch.config.sinks import SlackSink, WebhookSink
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.reward_functions import weights_in
 from grpo_watch.errors import ConfigError, UsageError

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from grpo_watch.config.fields import converted
-from grpo_watch.config.sinks import AlertmanagerSink
+from grpo_watch.config.schema import AlertmanagerSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext
 from grpo_watch.notify.receivers.alertmanager import EXPIRES_SECONDS, AlertmanagerReceiver

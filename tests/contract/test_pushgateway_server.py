@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from grpo_watch.config.fields import converted
-from grpo_watch.config.sinks import PushgatewaySink
+from grpo_watch.config.schema import PushgatewaySink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.receiver import DeliveryResult, Receiver, ReceiverContext
 from grpo_watch.notify.receivers.http import HttpAccess

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.daemon import daemon, first_turns, run_reader, run_registry, schedule, watched_run
+from grpo_watch.daemon import daemon, first_turns, run_reader, run_registry, turn_order, watched_run
 from grpo_watch.daemon.daemon import first_in_line
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState
@@ -108,7 +108,7 @@ def test_a_start_above_an_archive_asks_each_run_once_when_it_was_written(
         live.timer += 1.0
         return turn(self, now, listing)
 
-    for module in (daemon, first_turns, run_reader, run_registry, schedule, watched_run):
+    for module in (daemon, first_turns, run_reader, run_registry, turn_order, watched_run):
         monkeypatch.setattr(module, "newest_write", counted, raising=False)
     monkeypatch.setattr(WatchedRun, "turn", slow)
     live = Live(tmp_path / "runs", tmp_path / "state", now=(tmp_path / "runs").stat().st_mtime)

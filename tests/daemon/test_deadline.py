@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from grpo_watch.daemon.lifetime import STOP_SECONDS, WORD_SECONDS, Deadline, signal_inbox
+from grpo_watch.daemon.service import LEAVE_SECONDS, WORD_SECONDS, Deadline, signal_inbox
 from tests.support.process import PATIENCE
 
 
@@ -35,7 +35,7 @@ def test_it_leaves_after_so_many_seconds_with_the_code_of_the_first_call() -> No
 def test_a_log_that_hangs_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pipe behind the log that nobody empties: the line is never written, and the process leaves."""
     never = threading.Event()
-    monkeypatch.setattr("grpo_watch.daemon.lifetime.log.error", lambda *_: never.wait(PATIENCE))
+    monkeypatch.setattr("grpo_watch.daemon.service.log.error", lambda *_: never.wait(PATIENCE))
     reported = Asked()
     reported.deadline.begin(1.0, 0)
     assert reported.left.get(timeout=PATIENCE) == 0
@@ -50,7 +50,7 @@ def test_the_signal_itself_begins_it(number: int) -> None:
         os.kill(os.getpid(), number)
         assert inbox.get(timeout=PATIENCE) == number
     assert reported.left.get(timeout=PATIENCE) == 0
-    assert reported.waits == [STOP_SECONDS, WORD_SECONDS]
+    assert reported.waits == [LEAVE_SECONDS, WORD_SECONDS]
     assert sum(reported.waits) < 5
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_watch.daemon.run_end import LOST_LOOKS, LOST_SECONDS, QUIET_ENDED, QUIET_STALLED, RunEnd, RunLife
-from grpo_watch.engine.monitor import RunState
+from grpo_watch.engine.engine import RunState
 from grpo_watch.engine.records import ChannelKind, EventKind, RawRow, RunEvent, Stream
 from tests.support.bundles import RECORDED
 from tests.support.feeding import RUN

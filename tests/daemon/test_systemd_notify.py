@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.daemon.lifetime import SystemdNotifier, status_of
+from grpo_watch.daemon.service import SystemdNotifier, status_of
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from tests.support.short_path import short_folder
 

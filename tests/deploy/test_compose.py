@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from grpo_watch.config.schema import HeartbeatSink
 from grpo_watch.config.settings import load_settings
-from grpo_watch.config.sinks import HeartbeatSink
 from tests.support.image import DOCKERFILE, read_image
 
 FOLDER = Path("deploy/compose")

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from grpo_watch import __version__
+from grpo_watch.config.schema import HeartbeatSink
 from grpo_watch.config.settings import load_settings
-from grpo_watch.config.sinks import HeartbeatSink
 from tests.support.image import DOCKERFILE, read_image
 from tests.support.kubernetes import assert_closed, assert_mounted, objects, pod_specs, validate, watchers
 

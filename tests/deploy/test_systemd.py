@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch.config.schema import HeartbeatSink
 from grpo_watch.config.settings import load_settings
-from grpo_watch.config.sinks import HeartbeatSink
 from grpo_watch.store.lock import StateLock
 
 UNIT = Path("deploy/systemd/grpo-watch.service")

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import causes_of, diagnose
-from grpo_watch.engine.monitor import Episode, Monitor
+from grpo_watch.engine.engine import Episode, Monitor
 from grpo_watch.engine.records import Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 from tests.support.records import a_rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_watch.detectors.shared.generations import BatchesPerRow, LoggingInterval
-from grpo_watch.engine.monitor import RunState
+from grpo_watch.engine.engine import RunState
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
 from tests.support.records import row
 

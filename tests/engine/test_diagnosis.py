@@ -9,7 +9,7 @@ import pytest
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.detector import SILENT, Detector, RunView
 from grpo_watch.engine.diagnosis import Finding, diagnose
-from grpo_watch.engine.monitor import Episode, Monitor
+from grpo_watch.engine.engine import Episode, Monitor
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.rule import Rule
 from tests.support.records import a_rule

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from grpo_watch.catalogue import catalogue
+from grpo_watch.engine.engine import RunState
 from grpo_watch.engine.judgement import early_signs, judge
-from grpo_watch.engine.monitor import RunState
 from grpo_watch.engine.records import (
     ChannelKind,
     CheckpointKind,

@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_watch.engine.detector import QUIET, Detector
 from grpo_watch.engine.diagnosis import diagnose
-from grpo_watch.engine.monitor import Monitor, RunState
+from grpo_watch.engine.engine import Monitor, RunState
 from grpo_watch.engine.records import AlertState, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.rule import Rule
 from tests.support.detecting import Watched

@@ -8,8 +8,7 @@ import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.monitor import RunState
+from grpo_watch.engine.engine import Engine, RunState
 from grpo_watch.engine.records import (
     AlertState,
     EventKind,

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding, Waste, with_causes
-from grpo_watch.engine.monitor import Monitor, RunState
+from grpo_watch.engine.engine import Monitor, RunState
 from grpo_watch.engine.records import RunConfig, Setting, Severity
 from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.engine.waste import wasted, with_waste

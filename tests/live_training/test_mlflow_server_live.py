@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.cli.stdin_run import taken_in
+from grpo_watch.cli.tracker_servers import taken_in
 from grpo_watch.errors import SourceError
 from tests.live_training.log_like_verl import row
 from tests.live_training.test_tracker_packages import found_in

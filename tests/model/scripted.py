@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from grpo_watch.config.fields import converted
-from grpo_watch.config.sinks import WebhookSink
+from grpo_watch.config.schema import WebhookSink
 from grpo_watch.notify.receiver import ReceiverContext
 from grpo_watch.notify.receivers.http_client import HttpClient
 from grpo_watch.notify.receivers.webhook import WebhookReceiver

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.config.fields import converted
-from grpo_watch.config.schema import Settings
-from grpo_watch.config.sinks import BaseSink
+from grpo_watch.config.schema import BaseSink, Settings
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.receiver import DeliveryOutcome, Receiver, ReceiverContext, build
 from grpo_watch.notify.receivers import apprise, http_client

@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from grpo_watch.config.fields import SecretFile
-from grpo_watch.config.sinks import BaseSink
+from grpo_watch.config.schema import BaseSink
 from grpo_watch.errors import ConfigError
 from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext
 from grpo_watch.notify.receivers import http_client as module

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from grpo_watch.config.fields import converted
-from grpo_watch.config.schema import Settings
-from grpo_watch.config.sinks import SINKS, BaseSink
+from grpo_watch.config.schema import SINKS, BaseSink, Settings
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.notify.receiver import ReceiverContext, build
 from tests.notify.test_hostile_texts import OBEYED, PARTS, hostile, report, texts

@@ -17,8 +17,7 @@ import pytest
 from grpo_watch.cli import tracker_servers
 from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.cli.main import run_cli
-from grpo_watch.cli.stdin_run import taken_in
-from grpo_watch.cli.tracker_servers import MlflowCopies, Poller, watched_paths
+from grpo_watch.cli.tracker_servers import MlflowCopies, Poller, taken_in, watched_paths
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import SourceError, UsageError

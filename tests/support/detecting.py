@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import diagnose
-from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.monitor import Monitor
+from grpo_watch.engine.engine import Engine, Monitor
 from grpo_watch.engine.records import Record, RunConfig, Scalar, Setting, Transition
 from grpo_watch.rules.packs import load_rules
 

@@ -11,8 +11,7 @@ import msgspec
 import yaml
 
 from grpo_watch.config.fields import SecretFile, Url, converted
-from grpo_watch.config.schema import Settings
-from grpo_watch.config.sinks import SINKS, BaseSink
+from grpo_watch.config.schema import SINKS, BaseSink, Settings
 from tests.support.receiving import secret_file
 
 PAGE = Path("docs/notifications.md")

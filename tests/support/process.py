@@ -31,7 +31,7 @@ def changed(**constants: float) -> list[str]:
     return [sys.executable, "-c", f"{code}main()"]
 
 
-UNHURRIED = changed(daemon__lifetime__STOP_SECONDS=200.0, cli__run__STOP_SECONDS=200.0)
+UNHURRIED = changed(daemon__service__LEAVE_SECONDS=200.0, cli__run__LEAVE_SECONDS=200.0)
 """A stop may take as long as a slow machine needs before something counts as hanging."""
 
 

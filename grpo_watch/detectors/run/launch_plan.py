@@ -10,7 +10,18 @@ from typing import Any
 from grpo_watch.detectors.shared.batch_plan import BatchPlan, Plan, PromptPlan, plan_of, why_not
 from grpo_watch.detectors.shared.refusals import GROUP_OF_ONE, of_batch
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, RunView, breach, no_data, param
-from grpo_watch.engine.records import EventKind, MetricRow, Progress, Reading, RunConfig, RunEvent, Tick, Verdict
+from grpo_watch.engine.record_parts import AdvisoryMet
+from grpo_watch.engine.records import (
+    EventKind,
+    MetricRow,
+    Progress,
+    Reading,
+    RunConfig,
+    RunEvent,
+    Severity,
+    Tick,
+    Verdict,
+)
 from grpo_watch.engine.run_view import finite
 from grpo_watch.engine.traits import LikelyCause
 
@@ -187,3 +198,48 @@ class DatasetShrunk(Detector):
         text = f"a filter left {left:,.0f} of {rows:,.0f} rows of the dataset"
         evidence = {"share": round(left / rows, 4), "max_prompt_length": run.number("max_prompt_length")}
         return (Reading(Verdict.BREACH, key, left, self.share * rows, text, evidence, immediate=True),)
+
+
+VERSION_OF = "package:"
+"""Prefix of settings that hold a package's version."""
+
+
+class KnownBug(Detector):
+    """Reports each advisory that applies, under its id; the pipeline judges them by what configurations say."""
+
+    reads = (RunConfig, AdvisoryMet)
+    names_causes = True
+    survives_attempts = True
+
+    def setup(self) -> None:
+        """Nothing is known yet."""
+        self.knows_version = False
+
+    def observe(self, record: RunConfig | AdvisoryMet, run: RunView) -> Iterable[Reading]:
+        """One alert per advisory; without one the run can't have the symptom, once any version was read."""
+        if isinstance(record, AdvisoryMet):
+            return (_reading(record),)
+        said = record.version or run.version or any(name.startswith(VERSION_OF) for name in record.settings)
+        self.knows_version = self.knows_version or bool(said)
+        known = NotApplicable("no advisory applies to the versions and settings that were read")
+        return no_data(known if self.knows_version else "no package's version is known (--set framework_version=V)")
+
+
+def _reading(bug: AdvisoryMet) -> Reading:
+    if not bug.applies:
+        return Reading(Verdict.OK, key=bug.id)
+    return Reading(
+        Verdict.BREACH,
+        key=bug.id,
+        severity=Severity(bug.severity),
+        message=f"{bug.package} {bug.version}: {bug.title} ({bug.id})",
+        evidence={
+            "advisory": bug.id,
+            "package": bug.package,
+            "version": bug.version,
+            "settings": bug.given,
+            "explains": " ".join(bug.shows),
+        },
+        immediate=True,
+        hint=f"{bug.fix} More: grpo-watch advisories {bug.id}.",
+    )

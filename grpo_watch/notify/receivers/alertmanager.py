@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from grpo_watch import lazy_re as re
-from grpo_watch.config.sinks import AlertmanagerSink
+from grpo_watch.config.schema import AlertmanagerSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.message_text import ALIVE, Labels, annotations_of, labels_of, moment, parts_of
 from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext

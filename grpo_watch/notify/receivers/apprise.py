@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grpo_watch.children.child import Child, ChildLostError, bound_memory, follow_parent
-from grpo_watch.config.sinks import AppriseSink
+from grpo_watch.config.schema import AppriseSink
 from grpo_watch.errors import ConfigError
 from grpo_watch.extras import install
 from grpo_watch.notify.message_text import body_of, title_of

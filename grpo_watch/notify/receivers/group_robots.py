@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from grpo_watch.config.sinks import RobotSink
+from grpo_watch.config.schema import RobotSink
 from grpo_watch.notify.message_text import body_of, ranked, title_of
 from grpo_watch.notify.receiver import ReceiverContext
 from grpo_watch.notify.receivers.http import HttpReceiver, HttpRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grpo_watch.config.sinks import HeartbeatSink
+from grpo_watch.config.schema import HeartbeatSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext
 from grpo_watch.notify.receivers.http import HttpReceiver, HttpRequest

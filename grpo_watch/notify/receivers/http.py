@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from grpo_watch import __version__
 from grpo_watch.config.fields import SecretFile, Url
-from grpo_watch.config.sinks import BaseSink
+from grpo_watch.config.schema import BaseSink
 from grpo_watch.errors import ConfigError, FilePlace
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, ReceiverContext
 from grpo_watch.safe_text import plain

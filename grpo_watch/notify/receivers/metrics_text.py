@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from grpo_watch.config.sinks import PushgatewaySink, TextfileSink
+from grpo_watch.config.schema import PushgatewaySink, TextfileSink
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.metrics.exposition import Exporter
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Receiver, ReceiverContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from grpo_watch.config.sinks import PagerDutySink
+from grpo_watch.config.schema import PagerDutySink
 from grpo_watch.notify.message_text import details as which_alert
 from grpo_watch.notify.message_text import evidence_line, headline, moment, parts_of, sentence
 from grpo_watch.notify.receiver import NOTHING, DeliveryOutcome, DeliveryResult, ReceiverContext
