@@ -179,7 +179,8 @@ class Compiler:
         if function == "raw":
             return named(self._raw_name(node))
         if function not in FUNCTIONS:
-            raise self._error(node, f"{_quoted(function, 'this call')} can't be called", "abs, min, max and raw can")
+            called = repr(function) if function else "this call"
+            raise self._error(node, f"{called} can't be called", "abs, min, max and raw can")
         if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
             raise self._error(node, f"{function}() takes plain numbers only")
         compute, fewest, most = FUNCTIONS[function]
@@ -243,10 +244,6 @@ class Compiler:
     def _at(self, offset: int) -> FilePlace:
         column = (self.place.column or 1) + self.lead + offset
         return FilePlace(self.place.file, self.place.line, column)
-
-
-def _quoted(name: str, otherwise: str) -> str:
-    return repr(name) if name else otherwise
 
 
 Lookup: TypeAlias = Callable[[str], Scalar]

@@ -136,7 +136,8 @@ def _runs(pieces: Sequence[ParameterPiece], found: Sequence[MergedTensor], most:
     length = -(-len(found) // most)
     placed: dict[object, list[MergedTensor]] = {}
     for entry in found:
-        placed.setdefault(_placed(pieces[entry.members[0]]), []).append(entry)
+        piece = pieces[entry.members[0]]
+        placed.setdefault((piece.mesh, piece.parts, piece.copy), []).append(entry)
     for same in placed.values():
         for start in range(0, len(same), length):
             run = same[start : start + length]
@@ -155,10 +156,6 @@ def _one(pieces: Sequence[ParameterPiece], members: tuple[int, ...], name: str) 
     else:
         shape = (sum(prod(pieces[at].shape) for at in members),)
     return MergedTensor(name, _type(first) if len(types) == 1 else "mixed", shape, members)
-
-
-def _placed(piece: ParameterPiece) -> tuple[Any, ...]:
-    return piece.mesh, piece.parts, piece.copy
 
 
 def _type(piece: ParameterPiece) -> str:

@@ -12,7 +12,7 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import METRICS, split_label
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.report.series import Series, ThinnedColumns
+from grpo_watch.report.series import Series, ThinnedColumns, thinned_rows
 from grpo_watch.report.view import top_view
 
 POINTS = 700
@@ -271,7 +271,7 @@ def sparks(series: Series) -> dict[str, Sparkline]:
 def _spark(metric: str, given: Sequence[tuple[int, float]], begin: int, end: int) -> Sparkline:
     values = [value for _, value in given]
     low, high = min(values), max(values)
-    shown = [given[at] for at in _telling(values)]
+    shown = [given[at] for at in thinned_rows([values], [step - begin for step, _ in given], SPARK_POINTS)]
     flat = LEVELS // 2 if low else 0
     across, up = LEVELS / max(1, end - begin), LEVELS / (high - low) if high > low else 0.0
     return Sparkline(
@@ -282,11 +282,3 @@ def _spark(metric: str, given: Sequence[tuple[int, float]], begin: int, end: int
         high,
         values[-1],
     )
-
-
-def _telling(values: Sequence[float]) -> list[int]:
-    """The first place and the last, and of each of equal stretches those of its lowest and highest value."""
-    width = max(1, -(-2 * len(values) // (SPARK_POINTS - 2)))
-    stretches = [range(at, min(at + width, len(values))) for at in range(0, len(values), width)]
-    ends = {end(stretch, key=values.__getitem__) for stretch in stretches for end in (min, max)}
-    return sorted({0, len(values) - 1} | ends)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from xml.etree import ElementTree as ET
 
-from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats
 from grpo_watch.report.blindness import headline
@@ -62,7 +61,8 @@ def _suite(report: RunReport, provenance: Provenance, fail_on: Severity | None) 
 def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET.Element:
     case = _element("testcase", classname=f"grpo-watch.{snapshot.run}", name=rule.rule)
     findings = [view for view in views(snapshot) if view.finding.rule == rule.rule]
-    failing = [view for view in findings if fail_on is not None and _fails(view.finding, snapshot, fail_on)]
+    in_effect = [view for view in findings if in_force(view.finding, snapshot)]
+    failing = [view for view in in_effect if fail_on is not None and view.finding.severity.rank >= fail_on.rank]
     others = [view for view in findings if view not in failing]
     if failing:
         worst = max((view.finding for view in failing), key=lambda finding: finding.severity.rank)
@@ -75,10 +75,6 @@ def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET
     if others:
         case.append(_element("system-out", "\n\n".join(map(_described, others))))
     return case
-
-
-def _fails(finding: Finding, snapshot: RunSnapshot, fail_on: Severity) -> bool:
-    return in_force(finding, snapshot) and finding.severity.rank >= fail_on.rank
 
 
 def _described(shown: FindingView) -> str:

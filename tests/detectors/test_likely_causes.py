@@ -7,8 +7,8 @@ import pytest
 from grpo_watch.catalogue import catalogue
 from grpo_watch.engine import traits
 from grpo_watch.engine.diagnosis import Finding, with_causes
-from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.engine import Monitor, RunState
+from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import RunConfig, Scalar, Setting, Severity
 from grpo_watch.engine.traits import MOST
 from tests.support.records import a_rule

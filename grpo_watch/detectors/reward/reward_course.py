@@ -9,7 +9,7 @@ from grpo_watch.detectors.shared.likely_causes import RATES, UNHELD
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.metric_names import split_label
-from grpo_watch.engine.metric_trend import LAST, ROWS, LongMean, NoisyTrend, RewardTrend
+from grpo_watch.engine.metric_trend import LAST, ROWS, NoisyTrend, RewardTrend
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Stream, Tick, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
 from grpo_watch.engine.trend import HALF, TrendSign, named, shown
@@ -61,12 +61,9 @@ class RewardCollapse(Detector):
         if reward.fell(self.share) or self._stuck(reward):
             rows = 3 if reward.fell(self.share) else reward.same
             return self._breach(run, reward.mean, reward.highest, rows)
-        if self._fell_for_long(reward, long):
+        if long.fell(self.share, reward.noise, reward.mean or 0.0, reward.spread.highest):
             return self._breach(run, long.mean or 0.0, long.highest, ROWS - int((1 - self.share) * (ROWS - 1)))
         return QUIET
-
-    def _fell_for_long(self, reward: RewardTrend, long: LongMean) -> bool:
-        return long.fell(self.share, reward.noise, reward.mean or 0.0, reward.spread.highest)
 
     def _stuck(self, reward: RewardTrend) -> bool:
         """Whether the reward has been one number for long, far below the best."""

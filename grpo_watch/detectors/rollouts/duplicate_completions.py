@@ -141,11 +141,7 @@ def _seed(
 def _without_rule(batch: BatchCopies, history: CopyHistory, rule: DuplicateCompletions) -> CopyCause | None:
     if batch.characters < rule.template or batch.repeated < rule.many:
         return None
-    return FEW_TEXTS if _teaches(history) else NEAR_GREEDY
-
-
-def _teaches(history: CopyHistory) -> bool:
-    return (history.group_signal.share or 0.0) >= SIGNAL
+    return FEW_TEXTS if (history.group_signal.share or 0.0) >= SIGNAL else NEAR_GREEDY
 
 
 def _repeats_itself(batch: BatchCopies, history: CopyHistory, patience: int) -> bool:

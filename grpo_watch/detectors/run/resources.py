@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 from statistics import median
 
@@ -57,7 +57,7 @@ class StepTimeRegression(Detector):
         seconds = number(record, "step_seconds")
         if record.supplement or seconds is None:
             return SILENT
-        generates = _generates(record.values)
+        generates = "reward_mean" in record.values or "completion_length_mean" in record.values
         kind = self.kinds[generates]
         longest, mean = number(record, "completion_length_max"), number(record, "completion_length_mean")
         length = longest if longest is not None else mean
@@ -96,10 +96,6 @@ class StepTimeRegression(Detector):
                 "rows": "that generate" if generates else "that reuse a batch",
             },
         )
-
-
-def _generates(values: Mapping[str, object]) -> bool:
-    return "reward_mean" in values or "completion_length_mean" in values
 
 
 SIZES = (8.0, 12.0, 16.0, 24.0, 32.0, 40.0, 48.0, 64.0, 80.0, 96.0, 141.0, 192.0, 288.0)

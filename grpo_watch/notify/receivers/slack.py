@@ -42,7 +42,8 @@ class SlackReceiver(HttpReceiver):
     def payload(notification: Notification) -> dict[str, Any]:
         """The body that incoming webhooks take; ``text`` is what notifications on phones show."""
         blocks = _digest(notification) if notification.parts else _single(notification)
-        colour = _GOOD if notification.status == RESOLVED else _COLOURS.get(_worst(notification), _COLOURS["info"])
+        worst = ranked(notification.parts or (notification,))[0].severity
+        colour = _GOOD if notification.status == RESOLVED else _COLOURS.get(worst, _COLOURS["info"])
         return {"text": escaped(headline(notification)), "attachments": [{"color": colour, "blocks": blocks}]}
 
 
@@ -88,10 +89,6 @@ def _digest(notification: Notification) -> list[dict[str, Any]]:
     foot = _link(notification.page, say(notification.language, "status page"))
     head = _section(f"*{escaped(headline(notification), 200)}*")
     return [head, *map(_section, texts), *([_context(foot)] if foot else [])]
-
-
-def _worst(notification: Notification) -> str:
-    return ranked(notification.parts or (notification,))[0].severity
 
 
 def _section(text: str) -> dict[str, Any]:
