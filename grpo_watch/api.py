@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from grpo_watch.archive.checks import CheckSetup, Execution
+from grpo_watch.archive.check_run import CheckSetup
+from grpo_watch.archive.checks import Execution
 from grpo_watch.archive.checks import check_all as check_found
 from grpo_watch.cli.check import find_runs
 from grpo_watch.cli.digest import compare_checkpoints
