@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import resource
 import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import connection
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 FILES = 1_024
 """Descriptors: the soft limit that Linux gives a process by default, which every reader lives with."""
@@ -71,6 +71,8 @@ class Child:
     """
 
     def __init__(self, target: Callable[..., None], *arguments: Any, name: str) -> None:
+        import multiprocessing  # noqa: PLC0415  most runs need no process
+
         context: Any = multiprocessing.get_context("spawn")
         self._pipe: Connection
         self._pipe, theirs = context.Pipe()
@@ -132,6 +134,8 @@ class Child:
 def follow_parent() -> None:
     """Ignore Ctrl-C, which the parent handles, and exit with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import multiprocessing  # noqa: PLC0415  most runs need no process
+
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
@@ -146,5 +150,7 @@ def bound_memory() -> None:
 
 
 def _follow(sentinel: int) -> None:
+    from multiprocessing import connection  # noqa: PLC0415  as above
+
     connection.wait([sentinel])
     os._exit(1)

@@ -5,19 +5,21 @@ One that dies (out of memory, killed) fails its piece of work and nothing else.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from grpo_watch.children.child import bound_memory, follow_parent, isolate
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[T], bytes]
@@ -30,6 +32,9 @@ LONG_WORK = 64 << 20
 
 
 def _pool(processes: int, initializer: Callable[[], None]) -> ProcessPoolExecutor:
+    import multiprocessing  # noqa: PLC0415  most runs need none
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415  the same
+
     return ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -39,7 +38,9 @@ def printed(lines: Iterable[Line], *, color: bool, width: int | None = None) -> 
 
     By default as many as the terminal has; what is not a terminal gets its lines unwrapped, for ``grep`` and scripts.
     """
-    from grpo_watch.report.lines import laid_out  # noqa: PLC0415  --help needs none
+    import shutil  # noqa: PLC0415  --help needs none
+
+    from grpo_watch.report.lines import laid_out  # noqa: PLC0415  the same
 
     terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED
     return laid_out(lines, width or terminal, color=color)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from grpo_watch.advisories.entries import CLAUSE, advisories
+from grpo_watch.advisories.entries import CLAUSE, advisories, own_settings
 from grpo_watch.advisories.judge import VERSION_OF, Match, Setup, judge_by
+from grpo_watch.engine.expression import RAW
 from grpo_watch.engine.metric_names import SETTINGS
 from grpo_watch.engine.records import Scalar, Setting
 
@@ -272,3 +273,8 @@ def test_unknown_settings_fire_nothing(name: str, version: str) -> None:
     """Of a run whose settings were not logged, an advisory is open at most."""
     found = match_of(name, version, {}, complete=False)
     assert found is None or not found.applies
+
+
+def test_the_settings_that_sources_keep_are_those_of_the_conditions() -> None:
+    named = {name for advisory in advisories() for name in advisory.condition.names if name.startswith(RAW)}
+    assert own_settings() == {name.removeprefix(RAW) for name in named}

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from google_crc32c import value as crc32c
-
 from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import keep_some
 from grpo_watch.engine.records import Cursor, Scalar
@@ -189,6 +187,8 @@ _CANDIDATE = re.compile(rb"(?=(?!\0\0\0)[\s\S]{3}\0{5})")
 
 def masked(data: bytes) -> int:
     """The CRC32C as TFRecord stores it: rotated right by 15 bits plus a constant."""
+    from google_crc32c import value as crc32c  # noqa: PLC0415  few runs have such files
+
     check: int = crc32c(data)
     return ((check >> 15 | check << 17) + _MASK) & 0xFFFFFFFF
 
