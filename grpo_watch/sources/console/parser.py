@@ -159,25 +159,23 @@ class ConsoleParser(ConsoleRows):
         return self._config.open or self._arguments.open
 
     def _configured(self, data: bytes) -> bool:
+        """Whether the piece belongs to a print of the job's settings."""
         if data[:1] != b"{" and data[-1:] != b"(" and not self._printing:
             return False
-        if self._arguments.open or self._arguments.begins(data):
-            return self._argued(data)
-        if not self._config.open and not self._config.begins(data):
+        printed = next((each for each in (self._arguments, self._config) if each.open or each.begins(data)), None)
+        if printed is None:
             return False
         self._save()
-        own, leaves = self._config.feed(data)
-        whose = framework_of_settings(leaves) if leaves is not None else None
-        if whose is not None and leaves is not None:
+        own, given = printed.feed(data)
+        if given is None:
+            return own
+        if printed is self._arguments:
+            found = trainer_arguments(given, PRINTED)
+            if found.settings:
+                self._configure(found.framework, found.version, found.settings, given)
+        elif (whose := framework_of_settings(given)) is not None:
             self.framework = self.framework or whose
-            self._configure(whose, None, canonical_settings(leaves, whose, PRINTED), leaves)
-        return own
-
-    def _argued(self, data: bytes) -> bool:
-        self._save()
-        own, given = self._arguments.feed(data)
-        if given is not None and (found := trainer_arguments(given, PRINTED)).settings:
-            self._configure(found.framework, found.version, found.settings, given)
+            self._configure(whose, None, canonical_settings(given, whose, PRINTED), given)
         return own
 
     def _of_framework(self, data: bytes) -> bool:
