@@ -293,10 +293,7 @@ class LaunchBatch(BatchPlan):
 def lacking(settings: LaunchSettings) -> tuple[str, ...]:
     """What is missing before the batch can be judged, one line each, with values that no trainer accepts."""
     lines = [] if settings.world_size else ["the number of training processes is not known (--world-size)"]
-    for name in (*BATCH_SETTINGS, "num_iterations"):
-        given = settings.given(name)
-        if given is not None and (settings.whole(name) or 0) < 1:
-            lines.append(unusable(settings, name, "a positive whole number"))
+    lines += _unread(settings, (*BATCH_SETTINGS, "num_iterations"))
     if settings.flag("auto_find_batch_size"):
         where = settings.where("auto_find_batch_size")
         lines.append(f"auto_find_batch_size changes the per-device batch when memory runs out ({where})")
@@ -309,7 +306,7 @@ def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
         return (unusable(settings, "max_steps"),)
     if (settings.whole("max_steps") or 0) > 0:
         return ()
-    lines = [unusable(settings, name) for name in COUNTING if settings.unreadable(name)]
+    lines = [*_unread(settings, (), COUNTING)]
     epochs = settings.number("num_train_epochs")
     if epochs is not None and not 0 < epochs < math.inf:
         lines.append(unusable(settings, "num_train_epochs", "more than 0"))
@@ -320,7 +317,7 @@ def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
 
 def unevaluated(settings: LaunchSettings) -> tuple[str, ...]:
     """What could not be read of the evaluation, one line each."""
-    return tuple(unusable(settings, name) for name in EVALUATION if settings.unreadable(name))
+    return tuple(_unread(settings, (), EVALUATION))
 
 
 def batch_of(settings: LaunchSettings) -> LaunchBatch | None:

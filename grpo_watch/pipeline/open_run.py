@@ -14,7 +14,8 @@ from grpo_watch.extras import without_parquet
 from grpo_watch.frameworks.framework_tables import layout_of
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.base import KeptTexts, Source, SourceStats, Submit
-from grpo_watch.sources.discovery.discover import ChannelContent, FoundChannel, FoundRun
+from grpo_watch.sources.discovery.channels import COMPLETIONS, ChannelContent
+from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
 from grpo_watch.sources.discovery.look import LEADS_OUT
 from grpo_watch.sources.discovery.several_runs import run_name
 from grpo_watch.sources.settings.run_config import from_user
@@ -49,10 +50,6 @@ def _need(name: str) -> str:
 
 MAPPED = frozenset({ChannelContent.JSONL, ChannelContent.TABLE, ChannelContent.CONSOLE})
 """Channels whose columns a user may have to explain."""
-COMPLETIONS = frozenset(
-    {ChannelContent.COMPLETIONS_JSONL, ChannelContent.COMPLETIONS_PARQUET, ChannelContent.COMPLETION_DUMPS}
-)
-"""Where a run has one of these, the tables that it logs to wandb as well are not read."""
 SHOW_TEXTS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE, ChannelContent.WANDB_TABLES, ChannelContent.TRACKIO}
 """Channels beside which the tables that TRL prints to the console show nothing new."""
 STEP = "step"

@@ -142,3 +142,7 @@ class ChannelContent(str, Enum):
 
 TRACKERS = tuple((content, content.tracker) for content in ChannelContent if content.tracker is not None)
 """The channels that are a tracker's files, and what reads them."""
+COMPLETIONS = frozenset(
+    {ChannelContent.COMPLETIONS_JSONL, ChannelContent.COMPLETIONS_PARQUET, ChannelContent.COMPLETION_DUMPS}
+)
+"""Where a run has one of these, the tables that it logs to a tracker as well are not read."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import ADVICE, enough, lacking
 from grpo_watch.frameworks.framework_tables import bases_last, frameworks
-from grpo_watch.sources.discovery.channels import ChannelContent
+from grpo_watch.sources.discovery.channels import COMPLETIONS, ChannelContent
 from grpo_watch.sources.discovery.grouping import (
     MEMBER,
     FoundPart,
@@ -103,14 +103,7 @@ def newest_write(run: FoundRun) -> float:
     return newest
 
 
-HAVE_COMPLETIONS = frozenset(
-    {
-        ChannelContent.WANDB_OFFLINE,
-        ChannelContent.COMPLETIONS_JSONL,
-        ChannelContent.COMPLETIONS_PARQUET,
-        ChannelContent.COMPLETION_DUMPS,
-    }
-)
+HAVE_COMPLETIONS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE}
 """Channels beside which wandb's table files are not read on their own: its log names those that belong to the run."""
 
 
