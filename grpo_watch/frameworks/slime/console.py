@@ -41,7 +41,7 @@ class SlimeLines(LineReader):
 
     def feed(self, line: bytes) -> Sequence[MetricLine]:
         """The row that this line completes."""
-        self._take_memory(line)
+        self._add_memory(line)
         begin = LINE.search(line)
         found = next(dictionaries(line[begin.end() :]), None) if begin is not None else None
         if begin is None or found is None or not found.row:
@@ -58,7 +58,7 @@ class SlimeLines(LineReader):
         self._rollout = MetricLine(number, {**(held.values if joins and held is not None else {}), **values})
         return done
 
-    def _take_memory(self, line: bytes) -> None:
+    def _add_memory(self, line: bytes) -> None:
         """What the fullest device holds as the trainer wakes up, for the row of the rollout that waits."""
         held, begin = self._rollout, MEMORY.search(line)
         found = next(dictionaries(line[begin.end() :]), None) if held is not None and begin is not None else None

@@ -49,21 +49,21 @@ class VerlLines(LineReader):
         found = BEGIN.search(line)
         if found is not None:
             row = line[found.start(1) :].decode("utf-8", "replace").rstrip()
-            return [*self.flush(), *self._take(row)]
+            return [*self.flush(), *self._rows_of(row)]
         if not self._row:
             return ()
         joined = _joined(self._row, line.decode("utf-8", "replace").strip("\r\n"))
         if joined is None:
             return self.flush()
         self._row = ""
-        return self._take(joined)
+        return self._rows_of(joined)
 
     def flush(self) -> Sequence[MetricLine]:
         """The row whose end did not come, without its broken key."""
         row, self._row = self._row, ""
         return _read(row)
 
-    def _take(self, row: str) -> Sequence[MetricLine]:
+    def _rows_of(self, row: str) -> Sequence[MetricLine]:
         read = _read(row)
         if read and len(row) < LONGEST and (row.endswith(" -") or _pair(row.rsplit(" - ", 1)[-1]) is None):
             self._row = row

@@ -191,7 +191,7 @@ class ProcessFile:
                 self._reading = None
                 return
             self.lines += 1
-            yield from self._take(line, stats)
+            yield from self._read_line(line, stats)
 
     def state(self) -> Mapping[str, Scalar]:
         """Where reading would continue: with the first line that is held."""
@@ -208,7 +208,7 @@ class ProcessFile:
             return False
         return (_nearest(clock.starts, held.began), _nearest(self.starts, now.began)) == (now.began, held.began)
 
-    def _take(self, line: SplitLine, stats: SourceStats) -> Iterator[ProbeStart]:
+    def _read_line(self, line: SplitLine, stats: SourceStats) -> Iterator[ProbeStart]:
         if line.too_long:
             size = line.end - line.start
             stats.skip(Skip.TOO_LONG, f"{self.tail.path.name}, line {self.lines}: {size} bytes")

@@ -198,7 +198,7 @@ class _Read:
     def replicas(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(names) for names in self.shared.values() if len(names) > 1)
 
-    def take(
+    def add_file(
         self, file: WeightFile, found: FoundWeights, digests: Mapping[str, TensorDigest], shared: Collection[str]
     ) -> None:
         for full, digest in digests.items():
@@ -235,7 +235,7 @@ def _digest_all(
             except TensorFileError as error:
                 read.problems.append(str(error))
                 continue
-        read.take(file, found, digests, shared)
+        read.add_file(file, found, digests, shared)
     read.end()
     return read
 

@@ -81,9 +81,9 @@ class CompletionsJsonlSource(TailSource):
             if line.too_long:
                 self.stats.skip(Skip.TOO_LONG, f"{where}: longer than {MAX_LINE >> 20} MiB")
             else:
-                yield from self._take(line.data, where, before, seen)
+                yield from self._read_line(line.data, where, before, seen)
 
-    def _take(self, data: bytes, where: str, before: Cursor, seen: float | None) -> Iterator[Item]:
+    def _read_line(self, data: bytes, where: str, before: Cursor, seen: float | None) -> Iterator[Item]:
         if not data or data.isspace():
             return
         row = decode(data)

@@ -164,17 +164,17 @@ class Tail:
         """Open the file if it is there, and continue where the expected reader stopped if it can be found."""
         if self._expected is None:
             descriptor = self._try(rotated.oldest(self.path))
-            return descriptor is not None and self._take(descriptor)
+            return descriptor is not None and self._read_from(descriptor)
         known, position = self._expected
         descriptor = self._try(self.path, position)
         if descriptor is not None and self._goes_on(descriptor, known, position):
-            return self._take(descriptor, position)
+            return self._read_from(descriptor, position)
         other = self._elsewhere(known, position)
         if other is None:
-            return descriptor is not None and self._take(descriptor, restarted=True)
+            return descriptor is not None and self._read_from(descriptor, restarted=True)
         if descriptor is not None:
             self._drop(descriptor)
-        return self._take(other, position)
+        return self._read_from(other, position)
 
     def _drop(self, descriptor: int) -> None:
         os.close(descriptor)
@@ -182,7 +182,7 @@ class Tail:
         if text is not None:
             text.close()
 
-    def _take(self, descriptor: int, position: int = 0, *, restarted: bool = False) -> bool:
+    def _read_from(self, descriptor: int, position: int = 0, *, restarted: bool = False) -> bool:
         try:
             info, head = os.fstat(descriptor), os.pread(descriptor, HEAD, 0)
             passed = before(descriptor, position)
@@ -279,13 +279,13 @@ class Tail:
             return None
         self._left = (self._identity(position), position)
         if self._goes_on(descriptor, *self._left):
-            self._take(descriptor, position)
+            self._read_from(descriptor, position)
             return []
         other = (self._grown_copy() or self._behind_packed()) if following == self.path else None
         if other is not None:
             self._drop(descriptor)
             return self._change(other)
-        self._take(descriptor, restarted=True)
+        self._read_from(descriptor, restarted=True)
         return old.rest()
 
     def _grown_copy(self) -> Path | None:

@@ -187,13 +187,13 @@ class TrackioSource(DatabaseSource):
         values = {key: value for key, value in values.items() if key not in AT_END}
         if order != self._ended and not (ends and values.keys() <= BOTH):
             self._feed.add(order, step, values, iso_seconds(logged), seen)
-        self._take_tables(order, row, step, seen)
+        self._add_tables(order, row, step, seen)
         if ends:
             self._ended = order
             self._feed.flush(order, seen)
             self._feed.say(order, self._event(EventKind.FINISHED, step=self._feed.last, seen=seen), following)
 
-    def _take_tables(self, order: int, row: Mapping[str, object], step: int | None, seen: float | None) -> None:
+    def _add_tables(self, order: int, row: Mapping[str, object], step: int | None, seen: float | None) -> None:
         for value in row.values():
             lines = value.get("_value") if isinstance(value, dict) and value.get("_type") == "trackio.table" else None
             if not isinstance(lines, list) or self._feed.given_to(order):

@@ -144,7 +144,7 @@ class Polled(ABC):
 class Feed(Polled):
     """One run that is followed.
 
-    The poller's thread calls ``ask`` and ``failed``, the engine's ``take``; nothing else is shared than a queue.
+    The poller's thread calls ``ask`` and ``failed``, the engine's ``next_entry``; nothing else is shared than a queue.
     ``behind`` is whether what the server holds was not all read yet.
 
     Args:
@@ -177,7 +177,7 @@ class Feed(Polled):
         self._failing: set[str] = set()
         self._at_end = self._taking = False
 
-    def take(self) -> Entry | None:
+    def next_entry(self) -> Entry | None:
         """The oldest answer that was not taken yet.
 
         While a run is read for the first time there is none, unless too many wait: what it held before the watch began
@@ -227,10 +227,10 @@ class Feed(Polled):
             if error.trouble is ServerTrouble.TOO_MUCH:
                 self._counts = max(LEAST_COUNTS, self._counts // 10)
             raise
-        self._take_pieces(found)
+        self._add_pieces(found)
         return spent
 
-    def _take_pieces(self, found: LoggedCalls) -> None:
+    def _add_pieces(self, found: LoggedCalls) -> None:
         if 0 <= found.last < self._first - 1:
             self._inbox.append(FeedRewound(found.last))
             self._first = found.last + 1

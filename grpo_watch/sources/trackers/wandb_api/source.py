@@ -53,7 +53,7 @@ class WandbApiSource(TrackerSource):
         self._remote.group_size = self._group_size()
         if self._pause is not None:
             self._hub.until(lambda: not self._remote.behind, self._pause)
-        while (entry := self._remote.take()) is not None:
+        while (entry := self._remote.next_entry()) is not None:
             yield from self._entry(entry, seen)
 
     @property
