@@ -27,49 +27,45 @@ SPARSE = 0.5
 """A line with values in fewer of its rows than this is drawn with points, joined over the gaps."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChartKind:
-    """One chart: its title, and the metrics that it shows where they were logged."""
-
-    title: str
-    metrics: tuple[str, ...]
-
-
-KINDS = (
-    ChartKind("Reward", ("reward_mean", "reward_function_mean")),
-    ChartKind("Held-out score", ("eval_score",)),
-    ChartKind("Reward spread inside the groups", ("reward_group_std",)),
-    ChartKind("Reward spread over the whole batch", ("reward_batch_std", "reward_function_std")),
-    ChartKind("Groups without any reward spread (share)", ("reward_zero_std_ratio",)),
-    ChartKind("Greatest and least advantage", ("advantage_max", "advantage_min")),
-    ChartKind("KL to the reference", ("kl_reference",)),
-    ChartKind("KL to the policy that generated", ("kl_policy_update",)),
-    ChartKind("Clipped tokens (share)", ("policy_clip_ratio", "policy_clip_low_ratio", "policy_clip_high_ratio")),
-    ChartKind("Entropy", ("entropy",)),
-    ChartKind(
-        "Completion length (tokens)", ("completion_length_mean", "completion_length_min", "completion_length_max")
-    ),
-    ChartKind("Completions cut off or repeated (share)", ("completion_truncated_ratio", "completion_duplicate_ratio")),
-    ChartKind("Loss", ("loss",)),
-    ChartKind("Prompts cut off (share)", ("prompt_truncated_ratio",)),
-    ChartKind("Gradient norm", ("grad_norm",)),
-    ChartKind("Learning rate", ("learning_rate",)),
-    ChartKind("Tensors that changed since the checkpoint before (share)", ("parameters_changed_ratio",)),
-    ChartKind("Trainer against rollout engine: gap", ("logprob_gap_rollout", "probability_gap_rollout")),
-    ChartKind("Trainer against rollout engine: divergence", ("kl_rollout", "chi2_rollout")),
-    ChartKind(
-        "Trainer against rollout engine: weights and errors (1: none)",
-        ("importance_ratio_rollout", "effective_sample_rollout", "probability_error_rollout"),
-    ),
-    ChartKind("Tool calls that failed (share)", ("tool_failure_ratio",)),
-    ChartKind("Tool calls that failed", ("tool_errors",)),
-    ChartKind("Turns and tool calls of a completion", ("turns_mean", "tool_calls_mean")),
-    ChartKind("Reward computations that failed", ("reward_failures",)),
-    ChartKind("Age of the samples (policy updates)", ("sample_staleness_steps",)),
-    ChartKind("Seconds per step", ("step_seconds",)),
-    ChartKind("Accelerator memory (GiB)", ("memory_gib",)),
+KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Reward": ("reward_mean", "reward_function_mean"),
+        "Held-out score": ("eval_score",),
+        "Reward spread inside the groups": ("reward_group_std",),
+        "Reward spread over the whole batch": ("reward_batch_std", "reward_function_std"),
+        "Groups without any reward spread (share)": ("reward_zero_std_ratio",),
+        "Greatest and least advantage": ("advantage_max", "advantage_min"),
+        "KL to the reference": ("kl_reference",),
+        "KL to the policy that generated": ("kl_policy_update",),
+        "Clipped tokens (share)": ("policy_clip_ratio", "policy_clip_low_ratio", "policy_clip_high_ratio"),
+        "Entropy": ("entropy",),
+        "Completion length (tokens)": ("completion_length_mean", "completion_length_min", "completion_length_max"),
+        "Completions cut off or repeated (share)": ("completion_truncated_ratio", "completion_duplicate_ratio"),
+        "Loss": ("loss",),
+        "Prompts cut off (share)": ("prompt_truncated_ratio",),
+        "Gradient norm": ("grad_norm",),
+        "Learning rate": ("learning_rate",),
+        "Tensors that changed since the checkpoint before (share)": ("parameters_changed_ratio",),
+        "Trainer against rollout engine: gap": ("logprob_gap_rollout", "probability_gap_rollout"),
+        "Trainer against rollout engine: divergence": ("kl_rollout", "chi2_rollout"),
+        "Trainer against rollout engine: weights and errors (1: none)": (
+            "importance_ratio_rollout",
+            "effective_sample_rollout",
+            "probability_error_rollout",
+        ),
+        "Tool calls that failed (share)": ("tool_failure_ratio",),
+        "Tool calls that failed": ("tool_errors",),
+        "Turns and tool calls of a completion": ("turns_mean", "tool_calls_mean"),
+        "Reward computations that failed": ("reward_failures",),
+        "Age of the samples (policy updates)": ("sample_staleness_steps",),
+        "Seconds per step": ("step_seconds",),
+        "Accelerator memory (GiB)": ("memory_gib",),
+    }
 )
-"""What the rules look at; the two spreads and the three KLs mean different things and have a chart each."""
+"""Each chart's title, and the metrics that it shows where they were logged: what the rules look at.
+
+The two spreads and the three KLs mean different things and have a chart each.
+"""
 
 
 DRAWN_AS: Mapping[str, str] = MappingProxyType(
@@ -96,18 +92,18 @@ def charts(rows: Series, points: int = POINTS) -> list[dict[str, Any]]:
     away, ``sparse``), and ``odd``, the count of values that are no numbers.
     """
     found = []
-    for kind in KINDS:
-        names = _logged(rows, kind.metrics)
+    for title, metrics in KINDS.items():
+        names = _logged(rows, metrics)
         if names:
-            found.append(_chart(rows, kind.title, names, points))
+            found.append(_chart(rows, title, names, points))
     return found
 
 
 def further_charts(rows: Series) -> list[dict[str, Any]]:
     """A chart for each logged metric that no other chart shows, in the form of ``charts``."""
-    shown = {metric for kind in KINDS for metric in kind.metrics}
+    shown = {metric for metrics in KINDS.values() for metric in metrics}
     names = [name for name in rows.metrics if split_label(name)[0] not in shown]
-    names += [name for kind in KINDS for metric in kind.metrics for name in _labelled(rows, metric)[FUNCTIONS:]]
+    names += [name for metrics in KINDS.values() for metric in metrics for name in _labelled(rows, metric)[FUNCTIONS:]]
     return [_chart(rows, name, [name]) for name in names]
 
 

@@ -75,7 +75,7 @@ def ours() -> set[str]:
         *TIMES,
         *LABELS.values(),
         *(content.facts.gives for content in ChannelContent),
-        *(kind.title for kind in KINDS),
+        *KINDS,
     }
     texts |= {each.value.replace("-", " ") for each in (*Severity, *RunVerdict, *RuleStatus)}
     for module in PACKAGE.rglob("*.py"):
