@@ -120,7 +120,8 @@ def test_an_agent_over_stdio_stops_the_frozen_run_and_leaves_its_twin(tmp_path: 
         jobs[name] = subprocess.Popen(
             [sys.executable, "-c", f"{code}threading.Event().wait() if {name == 'frozen'} else 0"]
         )
-    server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "grpo_watch", "mcp"], cwd=str(Path.cwd()))
+    command = mcp.StdioServerParameters(command=sys.executable, args=["-m", "grpo_watch", "mcp"], cwd=str(Path.cwd()))
+    server = mcp.stdio_client(command)
 
     async def tend(client: Any, name: str) -> str:
         while True:

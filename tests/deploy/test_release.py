@@ -1,4 +1,4 @@
-"""The steps of scripts/release and scripts/audit, with tools that play pip, hatchling, cyclonedx and pip-audit."""
+"""The steps of scripts/release and scripts/audit, with tools that play pip, uv, hatchling, cyclonedx and pip-audit."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ PYTHON = """#!/bin/sh
 echo "python $*" >>"$LOG"
 case "$*" in
 *" install "*pip-audit*) exit "${NO_AUDIT:-0}" ;;
+*" install "*uv*) exit "${NO_UV:-0}" ;;
 "-c "*) exit "${NO_INDEX:-0}" ;;
 esac
 """
@@ -33,6 +34,10 @@ tar -czf "$last/grpo_watch-1.tar.gz" -C tools . --transform 's,^,grpo_watch-1/,'
 CYCLONEDX = """#!/bin/sh
 while [ "$1" != -o ]; do shift; done
 echo '{}' >"$2"
+"""
+LOCK = """#!/bin/sh
+echo "$LOCKED" >&2
+exit "${STALE:-0}"
 """
 AUDIT = """#!/bin/sh
 echo "$FOUND"
@@ -49,7 +54,11 @@ def project(tmp_path: Path) -> Path:
     for name in ("release", "audit"):
         shutil.copy(SCRIPTS / name, project / "scripts" / name)
     tools = {"python": PYTHON, "hatchling": HATCHLING, "cyclonedx-py": CYCLONEDX, "pip-audit": AUDIT}
-    for path, text in {"scripts/venv": VENV, **{f"tools/{name}": text for name, text in tools.items()}}.items():
+    for path, text in {
+        "scripts/venv": VENV,
+        "scripts/lock": LOCK,
+        **{f"tools/{name}": text for name, text in tools.items()},
+    }.items():
         (project / path).write_text(text)
         (project / path).chmod(0o755)
     (project / "scripts" / "check_wheel.py").write_text("")
@@ -58,7 +67,14 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The script's exit; what python was asked for is in ``log``."""
-    env = {"PATH": os.environ["PATH"], "LOG": str(project / "log"), "HOME": str(project), "FOUND": "", **variables}
+    env = {
+        "PATH": os.environ["PATH"],
+        "LOG": str(project / "log"),
+        "HOME": str(project),
+        "FOUND": "",
+        "LOCKED": "",
+        **variables,
+    }
     command = [str(project / "scripts" / script), *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
@@ -104,6 +120,11 @@ def test_the_sums_are_signed(project: Path, tmp_path: Path) -> None:
         assert subprocess.run(verify, cwd=out, input=text, capture_output=True, check=False).returncode == code
 
 
+def test_pins_that_are_not_what_is_asked_for_fail_the_audit(project: Path) -> None:
+    found = run(project, "audit", STALE="1", LOCKED="> tomli==2.5.0\nlock: requirements.txt is not what is asked for")
+    assert (found.returncode, found.stderr) == (1, "lock: requirements.txt is not what is asked for\n")
+
+
 def test_a_vulnerable_dependency_is_no_release(project: Path) -> None:
     found = run(project, "release", "out", VULNERABLE="1", FOUND="numpy 1.0 PYSEC-1")
     assert found.returncode == 1
@@ -115,6 +136,8 @@ def test_a_vulnerable_dependency_is_no_release(project: Path) -> None:
     ("variables", "said"),
     [
         ({"NO_AUDIT": "1"}, "not run: pip-audit can't be installed"),
+        ({"NO_UV": "1"}, "uv can't be installed here"),
+        ({"STALE": "2", "LOCKED": "error: failed to fetch"}, "uv can't ask the index here"),
         ({"NO_INDEX": "1"}, "not run: https://pypi.org can't be reached"),
         ({"FOUND": "x could not be audited"}, "does not know 1 of the packages"),
         ({}, ""),
