@@ -15,13 +15,15 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,8 @@ FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 HOSTILE = ["<img src=x onerror=alert(1)>", "<script>alert(1)<\\script>", "javascript:alert(1)", "{{7*7}}${7*7}"]
 HOSTILE += ['" onmouseover="alert(1)', "a\nb", "a\tb", "x\x1b]0;t\x07", "e\u202egpj", "a\\n", 'k="v",x{', "é" * 60]
 NOBODY = 65_534
+PROBE = 5.0
+"""Seconds that the probes of the image, the chart and the manifests wait for health."""
 
 
 class SkippedError(Exception):
@@ -384,8 +388,57 @@ def one_log(folder: Path, chance: random.Random) -> str:
     )
 
 
+def crowded(folder: Path, chance: random.Random) -> str:
+    """Sixty clients pipeline metrics and charts of 300 growing runs and read nothing; somebody asks for health."""
+    runs = [Run(folder, f"run{number}") for number in range(300)]
+    asked: list[float] = []
+    with watching(folder / "runs", state=folder / "state") as daemon, ExitStack() as stack:
+        ready(daemon)
+        slug, key = json.loads(daemon.get("/api/v1/runs"))["runs"][0]["slug"], f"Authorization: Bearer {daemon.token}"
+        host, _, port = daemon.url.removeprefix("http://").rpartition(":")
+        over = threading.Event()
+        stack.callback(over.set)
+
+        def crowd(path: str) -> None:
+            request = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n{key}\r\n\r\n".encode()
+            while not over.is_set():
+                with suppress(OSError), socket.create_connection((host, int(port)), timeout=1.0) as client:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+                    client.sendall(request * 50)
+                    over.wait(chance.uniform(0.1, 1.0))
+
+        for number in range(60):
+            path = ("/metrics", f"/api/v1/runs/{slug}/charts")[number % 2]
+            stack.enter_context(joined(threading.Thread(target=crowd, args=(path,)), over))
+        for number in range(200):
+            runs[number % 300].write(0.9 if number % 2 else 0.2)
+            began = time.monotonic()
+            with httpx.Client(timeout=60) as client:
+                assert client.get(f"{daemon.url}/healthz").text == "ok\n"
+            asked.append(time.monotonic() - began)
+            over.wait(0.05)
+        size = len(daemon.get("/metrics"))
+    asked.sort()
+    assert asked[-1] < PROBE, asked[-1]
+    return (
+        f"60 clients that pipeline metrics ({size / 1e6:.1f} MB) and charts, and read nothing: health 200 times, half "
+        f"within {1e3 * asked[100]:.0f} ms, 99 % within {asked[197]:.2f} s, all within {asked[-1]:.2f} s"
+    )
+
+
+@contextmanager
+def joined(thread: threading.Thread, over: threading.Event) -> Iterator[None]:
+    """The thread is started, and ends with the event."""
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 PARTS: Sequence[Callable[[Path, random.Random], str]] = (clocks, stopped, zones, slow_disk, read_only, names, pages)
-PARTS = (*PARTS, unreadable, one_state, one_log)
+PARTS = (*PARTS, unreadable, one_state, one_log, crowded)
 
 
 def main() -> int:
