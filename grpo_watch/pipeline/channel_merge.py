@@ -96,14 +96,32 @@ def _items(source: OpenedSource, live: LiveReading | None, *, followed: bool) ->
     One that is ``followed`` by a later segment is over: its last row waits for no more of its step.
     """
     if live is None:
-        yield from source.source.poll(None)
-        yield from source.source.finish()
+        yield from _bounded(source)
     elif live.waiting is None:
         yield from guarded(source, partial(source.source.poll, live.seen))
     else:
         yield from _so_far(source, live.seen, lambda: not source.early and live.waiting is not None and live.waiting())
         if followed:
             yield from guarded(source, source.source.finish)
+
+
+MOST_ROWS = 250_000
+"""Rows of one channel that `check` judges, which takes it a minute and a half on one core. A job logs some thousand.
+
+What has more is a bomb, or is watched by the daemon, which reads all of it in turns beside its other runs.
+"""
+
+
+def _bounded(source: OpenedSource) -> Iterator[Item]:
+    left = MOST_ROWS
+    for read in (partial(source.source.poll, None), source.source.finish):
+        for item in read():
+            left -= isinstance(item, RawRow)
+            if left < 0:
+                source.stats.problem = f"only its first {MOST_ROWS} rows are read; `run` reads them all"
+                yield RunEvent(source.name, EventKind.SOURCE_PROBLEM, text=f"{source.name}: {source.stats.problem}")
+                return
+            yield item
 
 
 def _so_far(source: OpenedSource, seen: float, waiting: Callable[[], bool]) -> Iterator[Item | None]:

@@ -1,0 +1,72 @@
+"""Files that are made to take for ever: what `check` reads of each is bounded and reported; other runs are judged."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pytest
+
+from grpo_watch.cli.check import check_runs, find_runs
+from grpo_watch.cli.main import run_cli
+from grpo_watch.engine.records import Tick
+from grpo_watch.pipeline import channel_merge
+from grpo_watch.report.check_document import RunReport
+from grpo_watch.rules.packs import load_rules
+from grpo_watch.sources.files import decompress
+
+ROWS = "".join(f"step {step} | loss 0.1 | reward 0.{step} | kl 0.01\n" for step in range(10, 40))
+STATE = "checkpoint-1000000/trainer_state.json"
+
+
+def checked(folder: Path) -> list[RunReport]:
+    return check_runs(find_runs([str(folder)])[0], load_rules([]), {}, Tick(2e9, live=False))
+
+
+@pytest.mark.slow
+def test_of_forty_bombs_that_are_cut_little_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each holds 12 MiB in 25 KB, behind 30 rows; its end is missing."""
+    pieces: list[int] = []
+    unpack = decompress.TextStream.unpack
+
+    def counted(stream: decompress.TextStream, data: bytes, most: int) -> bytes:
+        text = unpack(stream, data, most)
+        pieces.append(len(text))
+        return text
+
+    monkeypatch.setattr(decompress.TextStream, "unpack", counted)
+    noise = (b"nothing " * 15 + b"nothing\n") * (1 << 13)
+    stream = zlib.compressobj(wbits=31)
+    bomb = stream.compress(ROWS.encode()) + b"".join(stream.compress(noise) for _ in range(12))
+    for number in range(40):
+        (tmp_path / f"run{number}").mkdir()
+        (tmp_path / f"run{number}" / "train.log.gz").write_bytes(bomb[:-100])
+    reports = checked(tmp_path)
+    assert [report.snapshot.step for report in reports] == [39] * 40
+    most = max(decompress.AT_LEAST, decompress.DENSEST * len(bomb)) + decompress.PIECE
+    assert sum(pieces) < 3 * 40 * most  # it is looked at, found and read
+    capsys.readouterr()
+    run_cli(["sources", str(tmp_path / "run7")])
+    assert "MiB of its text are read; unpack the file to read all" in capsys.readouterr().out
+
+
+def test_of_a_million_rows_of_state_so_many_are_judged_and_that_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(channel_merge, "MOST_ROWS", 500)
+    (tmp_path / STATE).parent.mkdir()
+    with (tmp_path / STATE).open("w") as file:
+        file.write('{"global_step": 1000000, "max_steps": 1000000, "log_history": [{"step": 1, "reward": 0.5}')
+        file.writelines(f', {{"step": {step}, "reward": 0.5, "kl": 0.01}}' for step in range(2, 1_000_001))
+        file.write("]}")
+    (report,) = checked(tmp_path)
+    assert report.snapshot.step == 500
+    (found,) = [each for each in report.snapshot.findings if each.rule == "source-unreachable"]
+    assert "only its first 500 rows are read" in found.summary
+    assert run_cli(["sources", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "only its first 500 rows are read; `run` reads them all" in said
+    records = int(said.split(" records, only its")[0].rpartition(" ")[2].replace(",", ""))
+    assert records < 1_000  # not a million
