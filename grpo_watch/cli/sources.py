@@ -141,7 +141,7 @@ def _channel(channel: FoundChannel, stats: SourceStats | None) -> dict[str, Any]
         "segment": channel.segment,
         "shows_end": channel.shows_end,
         "read": stats is not None,
-        "gives": channel.what.facts.gives,
+        "gives": channel.what.gives,
         "records": stats.records if stats else 0,
         "skipped": {reason.value: count for reason, count in stats.skipped.items()} if stats else {},
         "first_bad": (stats.first_bad or None) if stats else None,
@@ -209,7 +209,7 @@ def _worth_showing(channel: FoundChannel, stats: SourceStats | None) -> bool:
 
 def _gave(channel: FoundChannel, stats: SourceStats | None, language: str) -> str:
     say_so, said = partial(say, language), partial(sentence_words, language, part="errors")
-    parts = [say_so(channel.what.facts.gives)]
+    parts = [say_so(channel.what.gives)]
     if stats is not None:
         words = "1 record" if stats.records == 1 else "{n} records"
         parts.append(say_so(words, n=stats.records))

@@ -92,7 +92,7 @@ def _unused(columns: Mapping[str, str] | None, unread: Mapping[str, str], found:
     """One line for each column without effect; ``unread``: own keys that no row had, and their metrics."""
     for key, metric in unread.items():
         yield f"columns: {metric}: no row has a key {key!r}"
-    channels = {channel.what.value for channel in found.channels if channel.what.facts.kind is not None}
+    channels = {channel.what.value for channel in found.channels if channel.what.kind is not None}
     if columns and STEP in columns and channels and NAMES_ITS_STEP.isdisjoint(channels):
         kinds = ", ".join(sorted(channels))
         yield f"columns: step: has no effect here: the rows of {kinds} carry their step themselves"

@@ -143,7 +143,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
             channel.name, channel.path, *place, channel.segment, cursor, examples=examples, submit=submit, **own
         )
         source.step_column = names.get(STEP, "")
-        kind, early = channel.what.facts.kind, channel.what is ChannelContent.RUN_CONFIG
+        kind, early = channel.what.kind, channel.what is ChannelContent.RUN_CONFIG
         opened.sources.append(OpenedSource(source, channel.what.value, kind, channel.segment, channel.path, early))
         if kind is not None:
             opened.announcements.append(

@@ -74,7 +74,7 @@ def ours() -> set[str]:
         ROWS_COUNTED,
         *TIMES,
         *LABELS.values(),
-        *(content.facts.gives for content in ChannelContent),
+        *(content.gives for content in ChannelContent),
         *KINDS,
     }
     texts |= {each.value.replace("-", " ") for each in (*Severity, *RunVerdict, *RuleStatus)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpo_watch.engine.records import ChannelKind
 from grpo_watch.sources.base import Source
@@ -15,124 +15,94 @@ from grpo_watch.sources.trackers.tracker_source import TrackerFile
 from grpo_watch.sources.trackers.trackio import TrackioSource
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
 
+_ROWS, _GROUPS = "metric rows", "completions by group"
+_JSONL, _CONSOLE, _STATE = ChannelKind.JSONL, ChannelKind.CONSOLE, ChannelKind.TRAINER_STATE
+_DUMPS = "completions.rollout_dumps.CompletionDumpsSource"
+_SERVED = "metric rows, settings, completions, over the network"
+_SAVED = "metric rows at full precision, once per checkpoint"
+_IN_MEMORY = "checksums of the weights in memory, settings"
 
-class ChannelFacts(NamedTuple):
-    """What is known of one kind of channel.
+
+class ChannelContent(str, Enum):
+    """What a channel holds.
 
     Attributes:
-        source: the tracker whose file it is; else module and name of what reads it, imported when a run has such a
+        reader: the tracker whose file it is; else module and name of what reads it, imported when a run has such a
             channel (a third of the start of ``check``).
         gives: what is read of it, in words.
         kind: of its metric rows; None where it gives none.
         files: what stands in its name for its files, where it is a folder.
     """
 
-    source: type[TrackerFile] | str
+    reader: type[TrackerFile] | str
     gives: str
-    kind: ChannelKind | None = None
-    files: str = ""
+    kind: ChannelKind | None
+    files: str
 
-
-def _tracker(source: type[TrackerFile]) -> ChannelFacts:
-    return ChannelFacts(source, source.GIVES, source.KIND)
-
-
-_DUMPS = "completions.rollout_dumps.CompletionDumpsSource"
-_ROWS, _GROUPS = "metric rows", "completions by group"
-
-
-class ChannelContent(str, Enum):
-    """What a channel holds; ``facts`` says what reads it."""
-
-    facts: ChannelFacts
-
-    def __new__(cls, value: str, facts: ChannelFacts) -> ChannelContent:  # noqa: PYI034  no Self before 3.11
-        """A text with facts."""
+    def __new__(  # noqa: PYI034  no Self before 3.11
+        cls,
+        value: str,
+        reader: type[TrackerFile] | str,
+        gives: str = "",
+        kind: ChannelKind | None = None,
+        files: str = "",
+    ) -> ChannelContent:
+        """A text with what is known of it; a tracker says it itself."""
         made = str.__new__(cls, value)
-        made._value_, made.facts = value, facts
+        made._value_, made.reader, made.files = value, reader, files
+        made.gives, made.kind = (gives, kind) if isinstance(reader, str) else (reader.GIVES, reader.KIND)
         return made
 
-    JSONL = "metrics jsonl", ChannelFacts("rows.jsonl.JsonlSource", _ROWS, ChannelKind.JSONL)
-    JSONL_PIECES = (
-        "metrics jsonl, several lines per step",
-        ChannelFacts("rows.jsonl.JsonlPiecesSource", _ROWS, ChannelKind.JSONL),
-    )
-    CONSOLE = (
-        "console",
-        ChannelFacts("console.source.ConsoleSource", "metric rows, progress, tracebacks", ChannelKind.CONSOLE),
-    )
+    JSONL = "metrics jsonl", "rows.jsonl.JsonlSource", _ROWS, _JSONL
+    JSONL_PIECES = "metrics jsonl, several lines per step", "rows.jsonl.JsonlPiecesSource", _ROWS, _JSONL
+    CONSOLE = "console", "console.source.ConsoleSource", "metric rows, progress, tracebacks", _CONSOLE
     TRAINER_STATE = (
-        "trainer state",
-        ChannelFacts(
-            "rows.trainer_state.TrainerStateSource",
-            "metric rows at full precision, once per checkpoint",
-            ChannelKind.TRAINER_STATE,
-            "checkpoint-*/trainer_state.json",
-        ),
+        *("trainer state", "rows.trainer_state.TrainerStateSource", _SAVED, _STATE),
+        "checkpoint-*/trainer_state.json",
     )
-    COMPLETIONS_JSONL = (
-        "completions jsonl",
-        ChannelFacts("completions.jsonl_source.CompletionsJsonlSource", _GROUPS),
-    )
+    COMPLETIONS_JSONL = "completions jsonl", "completions.jsonl_source.CompletionsJsonlSource", _GROUPS
     COMPLETIONS_PARQUET = (
-        "completions parquet",
-        ChannelFacts("completions.parquet.CompletionsParquetSource", _GROUPS, files="completions_*.parquet"),
+        *("completions parquet", "completions.parquet.CompletionsParquetSource", _GROUPS, None),
+        "completions_*.parquet",
     )
     CHECKPOINTS = (
-        "checkpoints",
-        ChannelFacts("checkpoints.source.CheckpointSource", "checksums of the saved weights", files="checkpoint-*"),
+        *("checkpoints", "checkpoints.source.CheckpointSource", "checksums of the saved weights", None),
+        "checkpoint-*",
     )
-    RUN_CONFIG = "run config", ChannelFacts("settings.run_config.RunConfigSource", "settings of the run")
-    TFEVENTS = "tensorboard events", _tracker(TfeventsSource)
-    WANDB_OFFLINE = "wandb offline", _tracker(WandbOfflineSource)
-    WANDB_API = (
-        "wandb api",
-        ChannelFacts(
-            "trackers.wandb_api.source.WandbApiSource",
-            "metric rows, settings, completions, over the network",
-            ChannelKind.WANDB,
-        ),
-    )
-    TRACKIO = "trackio", _tracker(TrackioSource)
-    SWANLAB = "swanlab", _tracker(SwanlabSource)
-    MLFLOW = "mlflow", _tracker(MlflowSource)
-    MLFLOW_FILES = "mlflow run", _tracker(MlflowFilesSource)
-    TABLE = "metrics table", ChannelFacts("console.notebook.table_source", _ROWS, ChannelKind.JSONL)
-    COMPLETION_DUMPS = "completion dumps", ChannelFacts(_DUMPS, _GROUPS, files="*.jsonl")
+    RUN_CONFIG = "run config", "settings.run_config.RunConfigSource", "settings of the run"
+    TFEVENTS = "tensorboard events", TfeventsSource
+    WANDB_OFFLINE = "wandb offline", WandbOfflineSource
+    WANDB_API = "wandb api", "trackers.wandb_api.source.WandbApiSource", _SERVED, ChannelKind.WANDB
+    TRACKIO = "trackio", TrackioSource
+    SWANLAB = "swanlab", SwanlabSource
+    MLFLOW = "mlflow", MlflowSource
+    MLFLOW_FILES = "mlflow run", MlflowFilesSource
+    TABLE = "metrics table", "console.notebook.table_source", _ROWS, _JSONL
+    COMPLETION_DUMPS = "completion dumps", _DUMPS, _GROUPS, None, "*.jsonl"
     ROLLOUT_SUMMARIES = (
-        "rollout summaries",
-        ChannelFacts(_DUMPS, "metric rows, one per file", ChannelKind.TRAINER_STATE, "*_rollout_summaries.jsonl"),
+        *("rollout summaries", _DUMPS, "metric rows, one per file", _STATE),
+        "*_rollout_summaries.jsonl",
     )
     WANDB_TABLES = (
-        "wandb completion tables",
-        ChannelFacts("completions.completion_table.WandbTablesSource", _GROUPS, files="*.table.json"),
+        *("wandb completion tables", "completions.completion_table.WandbTablesSource", _GROUPS, None),
+        "*.table.json",
     )
-    NOTEBOOK = (
-        "notebook",
-        ChannelFacts("console.notebook.NotebookSource", "metric rows, settings, errors", ChannelKind.CONSOLE),
-    )
-    JSON_DOCUMENT = "metrics json", ChannelFacts("rows.document.DocumentSource", _ROWS, ChannelKind.TRAINER_STATE)
-    ROW_PIECES = (
-        "metrics, a file per step or metric",
-        ChannelFacts("rows.pieces.PiecesSource", _ROWS, ChannelKind.TRAINER_STATE, "*"),
-    )
+    NOTEBOOK = "notebook", "console.notebook.NotebookSource", "metric rows, settings, errors", _CONSOLE
+    JSON_DOCUMENT = "metrics json", "rows.document.DocumentSource", _ROWS, _STATE
+    ROW_PIECES = "metrics, a file per step or metric", "rows.pieces.PiecesSource", _ROWS, _STATE, "*"
     PROBE = (
-        "checksums of weights in memory",
-        ChannelFacts(
-            "checkpoints.probe_source.ProbeSource",
-            "checksums of the weights in memory, settings",
-            files="grpo-watch-probe-*.jsonl",
-        ),
+        *("checksums of weights in memory", "checkpoints.probe_source.ProbeSource", _IN_MEMORY, None),
+        "grpo-watch-probe-*.jsonl",
     )
 
     @property
     def tracker(self) -> type[TrackerFile] | None:
         """The tracker whose file it is."""
-        return None if isinstance(self.facts.source, str) else self.facts.source
+        return None if isinstance(self.reader, str) else self.reader
 
     def open(self, *arguments: Any, **options: Any) -> Source:
         """The source of such a channel; arguments as of ``ChannelSource``."""
-        made: Any = self.facts.source
+        made: Any = self.reader
         if isinstance(made, str):
             module, _, name = made.rpartition(".")
             made = getattr(import_module(f"grpo_watch.sources.{module}"), name)

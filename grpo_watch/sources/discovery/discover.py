@@ -281,7 +281,7 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
     own_end = part.what is ChannelContent.CONSOLE and not part.from_wandb
     table = frameworks().get(part.framework or "")
     metrics_end = part.what is ChannelContent.JSONL and table is not None and table.traces.shows_end
-    name = _relative(part.path if part.path != part.folder else part.folder / part.what.facts.files, draft.root)
+    name = _relative(part.path if part.path != part.folder else part.folder / part.what.files, draft.root)
     if part.job and part.what is not ChannelContent.CONSOLE:
         name = f"{name}{MARK}{part.job}"
     return FoundChannel(name, part.what, part.path, segment, own_end or metrics_end, in_folder=not draft.lone)
