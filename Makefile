@@ -34,7 +34,7 @@ preflight-envs: ## make an environment for each version of TRL that preflight is
 	@scripts/preflight-envs
 bench: ## measure, beside xxhsum, with a fleet and archives (an hour)
 	@scripts/bench
-robustness: ## measure false alarms and detection over 3,500 synthetic runs, write docs/robustness.md and what quotes it
+robustness: ## measure false alarms and detection over some 4,000 synthetic runs, write docs/robustness.md and what quotes it
 	@scripts/robustness
 truth: ## judge the same labelled runs with grpo-watch and with other tools from PyPI (ten minutes)
 	@scripts/truth

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from benchmarks.robustness import Outcome, outcome, wilson
 from benchmarks.synthetic.runs import KINDS, faulty, healthy
 from grpo_watch.engine.records import RawRow, Tick
 from grpo_watch.rules.packs import load_rules
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "robustness.md"
 
 
 def test_a_seed_gives_the_same_run_for_ever() -> None:
@@ -48,11 +52,26 @@ def test_no_healthy_run_is_critical() -> None:
     assert [o.seed for o in sample if any(severity == "critical" for _, severity in o.named)] == []
 
 
+def latest() -> dict[str, int]:
+    """The worst delay of each kind as ``make robustness`` measured it over more seeds; "n/a": -1."""
+    table = re.findall(
+        r"^\| ([a-z-]+) \| \d+ of \d+ \|[^|]*\|([^|]*)\|", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return {kind: int(delays.rpartition(",")[2]) if "," in delays else -1 for kind, delays in table}
+
+
+def test_the_page_measures_every_kind() -> None:
+    """After a new fault: ``make robustness``."""
+    assert latest().keys() == set(KINDS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_fault_is_found(kind: str) -> None:
+def test_each_kind_of_fault_is_found_in_time(kind: str) -> None:
+    """No later than docs/robustness.md says: a rule that fires later is no accident."""
     sample: list[Outcome] = [outcome(kind, seed) for seed in range(2)]
     assert all(o.detected for o in sample), [sorted(o.named) for o in sample]
+    assert max((o.delay for o in sample if o.delay is not None), default=-1) <= latest()[kind]
 
 
 @pytest.mark.slow

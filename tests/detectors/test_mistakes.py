@@ -1,4 +1,4 @@
-"""Mistakes that a new detector may hold: shared state, a window kept across attempts, a need that is not declared.
+"""Mistakes that a new detector may hold: shared state, a window kept across attempts, late dates, undeclared needs.
 
 Each is tried on all examples of runbooks and rule tests, so that a detector is held against them by being there.
 """
@@ -64,6 +64,16 @@ def test_two_runs_at_once_are_judged_as_apart(rule: str) -> None:
             for engine, record, heard in zip(engines, records, said, strict=True):
                 heard.extend(engine.feed(record) if record is not None else ())
         assert [changes(each) for each in said] == [changes(said_of(rule, example)) for example in pair]
+
+
+@EACH
+def test_nothing_is_dated_after_the_record_that_shows_it(rule: str) -> None:
+    """A reading with a later step than its record delays the alert."""
+    for example in examples()[rule]:
+        engine, reached = engine_for(rule, example), 0
+        for record in example.records:
+            reached = max(reached, getattr(record, "step", None) or 0)
+            assert all(change.step <= reached for change in engine.feed(record)), example.place
 
 
 def restarted(records: tuple[Record, ...], cut: int) -> Iterator[Record]:
