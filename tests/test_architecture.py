@@ -26,7 +26,6 @@ HOMES = {
     "certifi": ("notify/receivers/http_client.py",),
     "google_crc32c": ("sources/trackers/framing.py",),
     "h11": ("web/*",),
-    "httpx": ("notify/*",),
     "markdown_it": ("web/documents.py",),
     "matplotlib": ("report/series.py", "report/check_document.py"),
     "mcp": ("cli/mcp_server.py",),
@@ -49,6 +48,7 @@ HOMES = {
     "pyarrow": ("sources/completions/parquet.py",),
     "sqlite3": ("store/*", "sources/trackers/database.py", "sources/trackers/mlflow_server.py"),
     "starlette": ("web/*",),
+    "urllib3": ("notify/receivers/http_client.py",),
     "uvicorn": ("web/*",),
     "wandb": ("sources/trackers/*",),
     "xxhash": ("sources/*",),
@@ -61,7 +61,7 @@ HOMES = {
 
 EVERYWHERE = {"grpo_watch", *sys.stdlib_module_names} - {"sqlite3"}
 HEAVY = {"numpy", "pandas", "pyarrow", "wandb", "starlette", "uvicorn", "prometheus_client"}
-HEAVY |= {"httpx", "apprise"}
+HEAVY |= {"urllib3", "apprise"}
 PURE = {"__future__", "abc", "ast", "bisect", "collections", "dataclasses", "difflib", "enum", "fnmatch", "functools"}
 PURE |= {"grpo_watch", "hashlib", "itertools", "math", "operator", "re", "shlex", "statistics", "types"}
 PURE |= {"array", "copy", "typing", "warnings"}

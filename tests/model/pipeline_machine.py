@@ -287,8 +287,6 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.limits.stop()
                 self.crowd.stop()
         finally:
-            for wire in self.wires.values():
-                wire.close()
             shutil.rmtree(self.folder)
 
     def end_well(self) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
-import httpx
+import urllib3
+from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from grpo_watch.config.fields import converted
 from grpo_watch.config.schema import WebhookSink
@@ -45,8 +48,7 @@ class Wire:
 
     def __post_init__(self) -> None:
         self._client = HttpClient(None)
-        self._client._client.close()
-        self._client._client = httpx.Client(transport=httpx.MockTransport(self._take), follow_redirects=False)
+        self._client._sent = self._take
 
     def receiver(self) -> WebhookReceiver:
         """A new daemon's end of the wire."""
@@ -54,13 +56,12 @@ class Wire:
         made._http._client = self._client
         return made
 
-    def close(self) -> None:
-        """Free the client."""
-        self._client.close()
-
-    def _take(self, request: httpx.Request) -> httpx.Response:
+    def _take(
+        self, _method: str, url: str, body: bytes, _headers: Mapping[str, str], _note: Callable[[socket.socket], None]
+    ) -> urllib3.BaseHTTPResponse:
         answer = self.answers.popleft() if self.answers else "200"
-        document = json.loads(request.content)
+        document = json.loads(body)
+        pool = urllib3.connection_from_url(url)
         if answer in {"200", "timeout", "half-closed", "killed"}:
             self._note(document)
         if answer == "400" and not document.get("parts"):
@@ -68,13 +69,14 @@ class Wire:
         if answer == "killed":
             raise KilledError
         if answer == "refused":
-            raise httpx.ConnectError("refused") from ConnectionRefusedError()
+            raise NewConnectionError(pool, "refused") from ConnectionRefusedError()
         if answer == "timeout":
-            raise httpx.ReadTimeout("silent")
+            raise ReadTimeoutError(pool, url, "silent")
         if answer in {"half-closed", "garbled"}:
-            raise httpx.RemoteProtocolError("closed")
+            raise ProtocolError("closed")
         headers = {"429": {"Retry-After": str(ASKED_SECONDS)}, "302": {"Location": "http://elsewhere.invalid/"}}
-        return httpx.Response(int(answer), headers=headers.get(answer, {}), stream=httpx.ByteStream(b"ok"))
+        found = headers.get(answer, {})
+        return urllib3.HTTPResponse(BytesIO(b"ok"), status=int(answer), headers=found, preload_content=False)
 
     def _note(self, document: Mapping[str, Any]) -> None:
         self.messages += 1

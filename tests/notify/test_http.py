@@ -7,13 +7,14 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from base64 import b64encode
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import trustme
+import urllib3
 
 from grpo_watch.config.fields import SecretFile
 from grpo_watch.config.schema import BaseSink
@@ -161,18 +162,16 @@ def test_no_more_is_read_of_an_answer_than_its_beginning() -> None:
     """One that has no end, and comes fast: 64 KB, and what was on the way."""
     given = []
 
-    class Endless(httpx.SyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            while len(given) < 1_000:
-                given.append(16_384)
-                yield b"x" * 16_384
+    class Endless(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            given.append(size or 0)
+            return b"x" * given[-1]
 
     endpoint, client = http(), module.HttpClient(None)
-    client._client.close()
-    client._client = httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200, stream=Endless())))
+    client._sent = lambda *_: urllib3.HTTPResponse(Endless(), status=200, preload_content=False)
     endpoint._client = client
     assert endpoint.send("POST", "http://receiver.invalid/").result is DELIVERED
-    assert sum(given) <= 65_536 + 16_384
+    assert 65_536 <= sum(given) <= 65_536 + 16_384
 
 
 def test_a_name_that_is_found_too_late_is_no_way_around_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +270,29 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("http_proxy", proxy.url)
         assert http().send("POST", "http://receiver.invalid/hook").result is DELIVERED
         assert proxy.sent[0].path == "http://receiver.invalid/hook"
+
+
+def test_user_and_password_of_an_address_are_sent_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receiver's, and the proxy's."""
+    coded = {
+        name: f"Basic {b64encode(auth.encode()).decode()}" for name, auth in (("ada", "ada:a b"), ("eve", "eve:ü"))
+    }
+    with receiving() as server:
+        assert http().send("POST", server.url.replace("//", "//ada:a%20b@"), b"", {"authorization": "x"}).reached
+        assert server.sent[0].headers["authorization"] == coded["ada"]
+        monkeypatch.setenv("http_proxy", server.url.replace("//", "//eve:%C3%BC@"))
+        assert http().send("POST", "http://receiver.invalid/hook").reached
+        assert server.sent[1].headers["proxy-authorization"] == coded["eve"]
+        monkeypatch.setenv("no_proxy", "receiver.invalid")
+        assert http().send("POST", "http://receiver.invalid/hook").detail == "the host's name can't be resolved"
+
+
+def test_a_proxy_of_the_environment_leads_to_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for a tunnel to the receiver, and may refuse that."""
+    with receiving(Answer(407)) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        assert http().send("POST", "https://receiver.invalid/hook").detail == "the proxy refuses"
+        assert (proxy.sent[0].method, proxy.sent[0].path) == ("CONNECT", "receiver.invalid:443")
 
 
 def test_headers_come_from_files_each_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

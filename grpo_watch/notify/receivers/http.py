@@ -151,10 +151,7 @@ class HttpEndpoint:
 
         try:
             secret = {name: file.read() for name, file in self._access.headers.items()}
-            if self._client is not None and self._client.outdated:
-                self.close()
-                self._client = None
-            if self._client is None:
+            if self._client is None or self._client.outdated:
                 self._client = HttpClient(self._access.ca_file)
             sent = {"User-Agent": f"grpo-watch/{__version__}", **(headers or {}), **secret}
             began = self._clock()
@@ -184,11 +181,6 @@ class HttpEndpoint:
         if abs(skew) > MAX_SKEW and not self._skewed:
             log.error("a receiver's clock and this machine's differ", extra={"fields": {"seconds": round(skew)}})
         self._skewed = abs(skew) > MAX_SKEW
-
-    def close(self) -> None:
-        """Free the connections."""
-        if self._client is not None:
-            self._client.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +241,6 @@ class HttpReceiver(Receiver):
     def send(self, notification: Notification) -> DeliveryOutcome:
         """Post one message."""
         return self._ask(lambda: self.request(notification))
-
-    def close(self) -> None:
-        """Free the connections."""
-        self._http.close()
 
     def _ask(self, request: Callable[[], HttpRequest]) -> DeliveryOutcome:
         """Ask once; a secret that can't be read may be there at the next attempt."""

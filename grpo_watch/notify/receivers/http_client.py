@@ -1,28 +1,29 @@
-"""Asks over HTTP, bounded in time and size; failures are described in our own words.
-
-Importing this costs 14 MB and a tenth of a second: only who has a receiver pays.
-"""
+"""Asks over HTTP, bounded in time and size; failures are described in our own words."""
 
 from __future__ import annotations
 
+import base64
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from urllib.parse import unquote
+from urllib.request import getproxies, proxy_bypass
 
 import certifi
-import httpx
+import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from grpo_watch.descriptors import stamp
 
 CONNECT_SECONDS, ANSWER_SECONDS, TOTAL_SECONDS = 3.0, 5.0, 9.0
-MAX_ANSWER = 65_536
-"""Bytes of an answer that are read."""
+MAX_ANSWER, PIECE = 65_536, 4_096
+"""Bytes of an answer that are read, and those of one reading."""
 _KNOWN_WORDS = frozenset(
     {
         "action_prohibited",
@@ -77,54 +78,105 @@ class HttpClient:
         ca_file: the authorities to trust instead of the system's.
 
     Raises:
-        NoReplyError: the proxy that the environment names can't be used.
         OSError: the authorities can't be read.
     """
 
     def __init__(self, ca_file: Path | None) -> None:
         self._ca_file, self._written = ca_file, stamp(ca_file)
-        trust = _trust(ca_file, self._written)
-        try:
-            self._client = httpx.Client(
-                verify=trust,
-                timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-                limits=httpx.Limits(max_keepalive_connections=0),
-                follow_redirects=False,
-                trust_env=True,
-            )
-        except (ValueError, httpx.InvalidURL, ImportError):  # texts that hold parts of the address, or ask for socksio
-            raise NoReplyError(NO_PROXY) from None
+        self._trust = _trust(ca_file, self._written)
 
     def ask(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> HttpReply:
         """Ask once.
 
         Raises:
-            NoReplyError: nothing came back in time that is HTTP.
+            NoReplyError: nothing came back in time that is HTTP, or the proxy of the environment can't be used.
         """
         try:
-            with (
-                _deadline() as trace,
-                self._client.stream(method, url, content=body, headers=headers, extensions={"trace": trace}) as answer,
-            ):
+            with _deadline() as (note, late), closing(self._sent(method, url, body, headers, note)) as answer:
+                if late.is_set():  # its headers were cut
+                    raise TimeoutError
                 read = _body(answer)
-                return HttpReply(
-                    answer.status_code,
-                    answer.headers.get("retry-after", ""),
-                    _word(read),
-                    answer.headers.get("date", ""),
-                    read,
-                )
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as problem:
+                given = answer.headers
+                return HttpReply(answer.status, given.get("retry-after", ""), _word(read), given.get("date", ""), read)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as problem:
             raise NoReplyError(_words(problem)) from None
+
+    def _sent(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str], note: Callable[[socket.socket], None]
+    ) -> urllib3.BaseHTTPResponse:
+        """The answer, unread; the address's user and password are sent as such."""
+        target = urllib3.util.parse_url(url)
+        if target.auth:
+            headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
+            headers["Authorization"] = _basic(target.auth)
+        return _connections(self._trust, _proxy(target), note).request(
+            method,
+            target._replace(auth=None).url,
+            body=body,
+            headers=headers,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS),
+            preload_content=False,
+            retries=False,
+            redirect=False,
+        )
 
     @property
     def outdated(self) -> bool:
         """Whether the authorities were renewed since; while their file is not there, the old ones are trusted."""
         return stamp(self._ca_file) not in {None, self._written}
 
-    def close(self) -> None:
-        """Free the connections."""
-        self._client.close()
+
+def _proxy(target: urllib3.util.Url) -> urllib3.util.Url | None:
+    """The proxy that the environment names for an address.
+
+    Raises:
+        NoReplyError: it can't be used; its text may hold a password.
+    """
+    named = getproxies()
+    proxy = named.get(target.scheme or "") or named.get("all")
+    if not proxy or proxy_bypass(target.netloc or ""):
+        return None
+    try:
+        found = urllib3.util.parse_url(proxy if "://" in proxy else f"http://{proxy}")
+    except ValueError:
+        raise NoReplyError(NO_PROXY) from None
+    if found.scheme not in {"http", "https"} or not found.host:
+        raise NoReplyError(NO_PROXY)
+    return found
+
+
+def _connections(
+    trust: ssl.SSLContext, proxy: urllib3.util.Url | None, note: Callable[[socket.socket], None]
+) -> urllib3.PoolManager:
+    """Those of one request, which tell ``note`` of each socket as soon as it is there."""
+
+    class Plain(HTTPConnection):
+        def _new_conn(self) -> socket.socket:
+            note(opened := super()._new_conn())
+            return opened
+
+    class Secure(Plain, HTTPSConnection):
+        pass
+
+    class PlainPool(urllib3.HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(urllib3.HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    if proxy is None:
+        manager = urllib3.PoolManager(ssl_context=trust)
+    else:
+        headers = {"Proxy-Authorization": _basic(proxy.auth)} if proxy.auth else {}
+        place = proxy._replace(auth=None).url
+        manager = urllib3.ProxyManager(place, proxy_headers=headers, proxy_ssl_context=trust, ssl_context=trust)
+    manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
+    return manager
+
+
+def _basic(auth: str) -> str:
+    """User and password of an address as a header's value."""
+    return f"Basic {base64.b64encode(unquote(auth).encode()).decode()}"
 
 
 @lru_cache(maxsize=8)
@@ -138,20 +190,18 @@ def _trust(ca_file: Path | None, _written: tuple[int, int, int] | None) -> ssl.S
 
 
 @contextmanager
-def _deadline() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
-    """Ends a request after ``TOTAL_SECONDS`` however slowly its answer drips; gives what the client tells its steps.
+def _deadline() -> Iterator[tuple[Callable[[socket.socket], None], threading.Event]]:
+    """Ends a request after ``TOTAL_SECONDS`` however slowly its answer drips; gives what takes its sockets, and when.
 
     The system's look-up of a name can't be ended; a connection made too late is ended at once.
     """
     sockets: list[socket.socket] = []
     late = threading.Event()
 
-    def note(step: str, info: Mapping[str, Any]) -> None:
-        if step.endswith("connect_tcp.complete"):
-            opened = info["return_value"].get_extra_info("socket")
-            sockets.append(opened.dup())
-            if late.is_set():
-                end()
+    def note(opened: socket.socket) -> None:
+        sockets.append(opened.dup())
+        if late.is_set():
+            end()
 
     def end() -> None:
         late.set()
@@ -163,19 +213,19 @@ def _deadline() -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
     timer.daemon = True
     timer.start()
     try:
-        yield note
+        yield note, late
     finally:
         timer.cancel()
         for opened in sockets:
             opened.close()
 
 
-def _body(answer: httpx.Response) -> bytes:
+def _body(answer: urllib3.BaseHTTPResponse) -> bytes:
     """How the body begins. The status is the answer: a body that breaks off changes nothing."""
     read = b""
-    with suppress(httpx.HTTPError):
-        for piece in answer.iter_raw():
-            read += piece[: MAX_ANSWER - len(read)]
+    with suppress(urllib3.exceptions.HTTPError):
+        for piece in answer.stream(PIECE, decode_content=False):
+            read += piece
             if len(read) >= MAX_ANSWER:
                 break
     return read
@@ -205,11 +255,14 @@ _WORDS: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLError, "the TLS connection failed"),
     (socket.gaierror, "the host's name can't be resolved"),
     (ConnectionRefusedError, "the connection is refused"),
-    (httpx.ConnectTimeout, "no connection in time"),
-    (httpx.TimeoutException, "no answer in time"),
-    (httpx.RemoteProtocolError, "the answer is not HTTP or broke off"),
-    (httpx.LocalProtocolError, "the request can't be sent: a header file holds more than a header's value"),
-    (httpx.ProxyError, "the proxy refuses"),
-    (httpx.NetworkError, "the connection broke"),
-    (UnicodeError, "the request can't be sent: a header file holds more than a header's value"),
+    (urllib3.exceptions.ConnectTimeoutError, "no connection in time"),
+    (urllib3.exceptions.TimeoutError, "no answer in time"),
+    (TimeoutError, "no answer in time"),
+    (urllib3.exceptions.ProxyError, "the proxy refuses"),
+    (HTTPException, "the answer is not HTTP or broke off"),
+    (ConnectionResetError, "the connection broke"),
+    (urllib3.exceptions.ProtocolError, "the answer is not HTTP or broke off"),
+    (urllib3.exceptions.NewConnectionError, "the connection broke"),
+    (urllib3.exceptions.LocationValueError, "the address can't be used"),
+    (ValueError, "the request can't be sent: a header file holds more than a header's value"),
 )

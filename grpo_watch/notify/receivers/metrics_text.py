@@ -66,11 +66,6 @@ class PushgatewayReceiver(MetricsReceiver):
         """Push it."""
         return self._http.send("PUT", self._url, body, TEXT)
 
-    def close(self) -> None:
-        """Push a last sample, which stays until it is removed; free the connections."""
-        super().close()
-        self._http.close()
-
 
 def group_url(url: str, instance: str) -> str:
     """Where this watcher's group is; an instance with a slash is encoded as Pushgateway wants it."""
@@ -82,11 +77,7 @@ def group_url(url: str, instance: str) -> str:
 
 def remove(url: str, access: HttpAccess, clock: Callable[[], float]) -> DeliveryOutcome:
     """Remove a group."""
-    http = HttpEndpoint(access, clock)
-    try:
-        return http.send("DELETE", url)
-    finally:
-        http.close()
+    return HttpEndpoint(access, clock).send("DELETE", url)
 
 
 class TextfileReceiver(MetricsReceiver):
