@@ -26,7 +26,6 @@ HOMES = {
     "certifi": ("notify/receivers/http_client.py",),
     "google_crc32c": ("sources/trackers/framing.py",),
     "h11": ("web/*",),
-    "markdown_it": ("web/documents.py",),
     "matplotlib": ("report/series.py", "report/check_document.py"),
     "mcp": ("cli/mcp_server.py",),
     "msgspec": (

@@ -1,16 +1,28 @@
-"""Reads a detector's runbook (Markdown next to its module): its text, its summary, and what parameters mean."""
+"""Reads a detector's runbook (Markdown next to its module): its text, its elements, and what parameters mean."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.detector import Detector, Param
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import FilePlace, RuleError
+
+Node = str | list[Any]
+"""A text, or the name of an element followed by its nodes."""
+FENCE = "`" * 3
+ITEM = re.compile(r"(?:[-*]|\d{1,3}\.) +")
+HEADING = re.compile(r"#{1,6} ")
+BLOCK = re.compile(r"[-*] |\d{1,3}\. |```|#{1,6} |\|")
+CELLS = re.compile(r"(?<!\\)\|")
+INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*(?=\S)([^*]+)\*|\[([^\]\[]+)\]\([^\s()]+\)|\\([!-/:-@\[-`{-~])")
+"""Code, strong, emphasis, a link, an escaped character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +108,62 @@ def _number(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else f"{value:g}"
+
+
+def nodes(text: str) -> list[list[Any]]:
+    """The elements of a page: headings, paragraphs, lists, tables and code in fences, as our pages are written."""
+    found: list[list[Any]] = []
+    lines = deque(text.splitlines())
+    while lines:
+        line = lines.popleft()
+        item = ITEM.match(line)
+        if line.startswith(FENCE):
+            found.append(["pre", "\n".join(_while(lines, lambda each: not each.startswith(FENCE)))])
+            if lines:
+                lines.popleft()
+        elif HEADING.match(line):
+            marks, _, title = line.partition(" ")
+            found.append([f"h{len(marks)}", *_inline(title)])
+        elif line.startswith("|") and lines and lines[0].startswith("|"):
+            found.append(_table([line, *_while(lines, lambda each: each.startswith("|"))]))
+        elif item:
+            inner = [line[item.end() :], *(each.strip() for each in _while(lines, lambda each: each[:1] == " "))]
+            kind = "ul" if line[0] in "-*" else "ol"
+            if not found or found[-1][0] != kind:
+                found.append([kind])
+            found[-1].append(["li", *_inline(" ".join(inner))])
+        elif line.strip():
+            running = _while(lines, lambda each: bool(each.strip()) and not BLOCK.match(each))
+            found.append(["p", *_inline(" ".join(map(str.strip, (line, *running))))])
+    return found
+
+
+def _while(lines: deque[str], holds: Callable[[str], bool]) -> list[str]:
+    """Takes lines off as long as it holds."""
+    taken = []
+    while lines and holds(lines[0]):
+        taken.append(lines.popleft())
+    return taken
+
+
+def _table(lines: Sequence[str]) -> list[Any]:
+    head, _, *body = ([cell.strip() for cell in CELLS.split(line.strip())[1:-1]] for line in lines)
+    rows = [["tr", *(["td", *_inline(cell)] for cell in row)] for row in body]
+    return ["table", ["thead", ["tr", *(["th", *_inline(cell)] for cell in head)]], ["tbody", *rows]]
+
+
+def _inline(text: str) -> list[Node]:
+    """Code, emphasis and the words of links in running text; all else stays text."""
+    found: list[Node] = []
+    at = 0
+    for mark in INLINE.finditer(text):
+        found += [text[at : mark.start()]] if mark.start() > at else []
+        code, strong, emphasis, link, escaped = mark.groups()
+        if code:
+            found.append(["code", code])
+        elif strong or emphasis:
+            found.append(["strong" if strong else "em", *_inline(strong or emphasis)])
+        else:
+            found += _inline(link) if link else [escaped]
+        at = mark.end()
+    return found + ([text[at:]] if text[at:] else [])

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.rule import Rule
@@ -18,11 +18,7 @@ from grpo_watch.report.check_document import early_sign_documents, episode, in_f
 from grpo_watch.report.view import FindingView, course, judgement_lines, pasteable, top_view, views
 from grpo_watch.report.words import cost_words, say, sentence_words
 from grpo_watch.rules.rule_changes import RuleSet
-from grpo_watch.rules.runbook import parameters_of, runbook_for
-
-if TYPE_CHECKING:
-    from markdown_it.token import Token
-
+from grpo_watch.rules.runbook import nodes, parameters_of, runbook_for
 
 TOP = (
     "rule",
@@ -274,10 +270,6 @@ def _holds(words: Sequence[str], run: RunOverview) -> bool:
     return all(word in text for word in words)
 
 
-Node = str | list[Any]
-"""A text, or the name of an element followed by its nodes."""
-
-
 def runbook_document(name: str, rules: RuleSet) -> dict[str, Any] | None:
     """The runbook of a rule in force: title, summary, sections of ``["p", "text", ["code", "x"]]``; None: no such."""
     rule = next((rule for rule in rules.rules if rule.name == name), None)
@@ -306,42 +298,7 @@ def effective(rule: Rule, rules: RuleSet) -> dict[str, Any]:
     }
 
 
-def nodes(text: str) -> list[Node]:
-    """The elements of a Markdown text; raw HTML in it stays text."""
-    from markdown_it import MarkdownIt  # noqa: PLC0415  only where a runbook is read
-
-    tokens = MarkdownIt("commonmark", {"html": False}).enable("table").parse(text)
-    return _nested(iter(tokens))
-
-
-def _nested(tokens: Iterator[Token]) -> list[Node]:
-    """The nodes up to the end of the element that is open."""
-    found: list[Node] = []
-    for token in tokens:
-        if token.nesting < 0:
-            break
-        if token.nesting > 0:
-            inner = _nested(tokens)
-            found += inner if token.hidden or token.tag == "a" else [[token.tag, *inner]]
-        elif token.type == "inline":
-            found += _nested(iter(token.children or ()))
-        else:
-            found += _leaf(token)
-    return found
-
-
-def _leaf(token: Token) -> list[Node]:
-    if token.type in {"fence", "code_block"}:
-        return [["pre", token.content.rstrip("\n")]]
-    if token.type == "code_inline":
-        return [["code", token.content]]
-    if token.tag in {"br", "hr"} and token.type != "softbreak":
-        return [[token.tag]]
-    text = " " if token.type == "softbreak" else token.content
-    return [text] if text else []
-
-
-def _sections(blocks: Sequence[Node]) -> Iterator[dict[str, Any]]:
+def _sections(blocks: Sequence[list[Any]]) -> Iterator[dict[str, Any]]:
     """What stands under each second-level heading; the title and the summary precede the first one."""
     number, titles = -1, []
     counted = []
