@@ -29,6 +29,8 @@ EVALUATIONS = frozenset({"eval", "evaluation", "evaluate", "val", "valid", "vali
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
 ALWAYS_NUMBERS = frozenset({"learning_rate", "lr", "epoch", "num_tokens", "step_time"})
 """What no training makes NaN: a null under such a key is an empty cell of a table that holds rows of several kinds."""
+HELD_OUT = re.compile(r"(?:eval|val|valid|validation|test)[_/]")
+"""How an evaluation's keys begin in rows of training that have its columns, too."""
 LONGEST_NUMBER = 40
 WRAPPERS = frozenset({"data", "payload", "metrics", "values", "fields", "scalars", "stats", "logs", "extra", "body"})
 """A mapping that holds all numbers of a row, as a writer of events calls it."""
@@ -82,6 +84,9 @@ def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
         values = {key: value for key, value in values.items() if key not in NOT_METRICS}
     if any(value is None and key.rpartition("/")[2] in ALWAYS_NUMBERS for key, value in values.items()):
         values = {key: value for key, value in values.items() if value is not None}
+    held_out = [key for key in values if HELD_OUT.match(key)] if None in values.values() else []
+    if any(values[key] is None for key in held_out):  # no evaluation at this step: its zeros are placeholders
+        values = {key: value for key, value in values.items() if value or key not in held_out}
     if (passed := duration(row.get("elapsed_time"))) is not None:
         values["elapsed_seconds"] = passed
     return values

@@ -266,3 +266,27 @@ def test_metrics_in_mappings_of_any_depth_are_named_by_their_path(tmp_path: Path
     (row,) = rows(items_of(tmp_path, line)[0])
     assert row.values == {"reward/overall": 0.5, "critic/score/mean": 0.25, "actor/lr": 1e-6}
     assert row.step == 3
+
+
+def test_zeros_beside_an_evaluation_that_was_not_made_are_none(tmp_path: Path) -> None:
+    """An own loop fills the columns of its evaluation on every row; one that scores 0 for all is an evaluation."""
+    path = tmp_path / "metrics.jsonl"
+    placeholder = {"step": 1, "reward": 0.1, "val_accuracy": None, "val_mean_reward": 0.0, "val_format_ok_rate": 0.0}
+    made = {**placeholder, "step": 2, "val_accuracy": 0.0}
+    path.write_text("".join(json.dumps(row) + "\n" for row in (placeholder, made)))
+    assert [row.values for row in rows(JsonlSource("metrics.jsonl", path, [tmp_path]).poll(None))] == [
+        {"reward": 0.1},
+        {"reward": 0.1, "val_accuracy": 0.0, "val_mean_reward": 0.0, "val_format_ok_rate": 0.0},
+    ]
+
+
+def test_events_of_rollouts_are_no_rows_of_training(tmp_path: Path) -> None:
+    """A writer of events logs each group, and then the step; events of training without a step are rows."""
+    path = tmp_path / "metrics.jsonl"
+    group = {"event": "rollout_done", "metrics": {"completion_length_mean": 418.0, "completion_truncated_ratio": 0.5}}
+    step = {"event": "train_step_done", "metrics": {"loss": "0.0063", "grad_norm": "0.017", "reward": 0.45}}
+    path.write_text("".join(json.dumps(row) + "\n" for row in (group, group, {**step, "step": 1}, group, step)))
+    assert [row.values["reward"] for row in rows(JsonlSource("metrics.jsonl", path, [tmp_path]).poll(None))] == [
+        0.45,
+        0.45,
+    ]

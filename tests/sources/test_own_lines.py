@@ -150,6 +150,15 @@ def test_a_second_run_in_the_same_log_begins_at_its_first_step(tmp_path: Path) -
     assert [row.step for row in rows_of(tmp_path / "train.log", text)] == [1, 2, 3, 4, 1, 2, 3, 4]
 
 
+def test_the_updates_of_each_rollout_go_on(tmp_path: Path) -> None:
+    """``[Update 1/4]`` behind ``[Update 4/4]`` is no new attempt; behind 3/4 it is."""
+    counts = [1, 2, 3, 4] * 3
+    text = "".join(f"[Update {n}/4] PolicyLoss=0.1 KL=0.0{n} RewardMean=0.{n}\n" for n in counts)
+    assert [row.step for row in rows_of(tmp_path / "train.log", text)] == list(range(1, 13))
+    text = "".join(f"[Update {n}/4] PolicyLoss=0.1 KL=0.0{n} RewardMean=0.{n}\n" for n in [1, 2, 3] * 2)
+    assert [row.step for row in rows_of(tmp_path / "cut.log", text)] == [1, 2, 3, 1, 2, 3]
+
+
 def test_a_coarse_step_counts_rows(tmp_path: Path) -> None:
     """Several rows at each step, each with other values."""
     text = "".join(f"epoch 1 | loss 0.{n} | reward 0.{n}\n" for n in range(1, 6))

@@ -17,12 +17,14 @@ import msgspec
 from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item, RawRow, RunEvent, Scalar
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import frameworks
-from grpo_watch.frameworks.guessing import guess, names_updates
+from grpo_watch.frameworks.guessing import OF_STEPS, guess, names_updates
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
 from grpo_watch.sources.rows.layouts import MARK, by_run, names_run, run_columns, single_number, step_key
 from grpo_watch.sources.rows.step_assembly import StepFeed
 
+OF_TRAINING = OF_STEPS | {"reward_mean"}
+"""What a row without a step shows where its writer logs events: of a rollout alone it would be a row for each group."""
 REWARD = "reward"
 """A row that has it says by itself what it is."""
 LONGEST_KEY = 1_000
@@ -162,7 +164,9 @@ class JsonlSource(LineSource):
         if not values:
             self._skip(Skip.NOT_A_ROW, "no number in it")
             return None
-        if place.step is None and not (row_numbers.is_row(values) or names_updates(values)):
+        of_event = not wrapped and any(isinstance(row.get(key), str) for key in row_numbers.DISCRIMINATORS)
+        learns = not of_event or any(guess(key.rpartition("/")[2]) in OF_TRAINING for key in values)
+        if place.step is None and not (learns and (row_numbers.is_row(values) or names_updates(values))):
             self._skip(Skip.NO_STEP, "neither a step nor a training metric in it")
             return None
         self._last, self._finished = place.step or self._last, False

@@ -9,23 +9,28 @@ from msgspec.structs import replace
 
 from grpo_watch.frameworks.line_reader import MetricLine
 
-KEPT = ("_rows", "_offset", "_before", "_coarse", "_leads")
+KEPT = ("_rows", "_offset", "_total", "_before", "_coarse", "_leads")
 """What is remembered across a restart."""
+
+
+MOST_UPDATES = 8
+"""Updates of one rollout at most (PPO's epochs times its mini-batches); a training of so few steps ends there."""
 
 
 class OwnSteps:
     """The steps of a log's rows.
 
     Rows without a step have that of the newest counter above them, if it rises from row to row (``Iteration 12``, then
-    the numbers); else they are counted from 1. A step that begins again with each epoch goes on from the last one; one
-    that comes again with other values counts something coarser than rows, and the rows are counted.
+    the numbers); else they are counted from 1. A step that begins again with each epoch goes on from the last one, and
+    so does ``[Update 1/4]`` behind ``[Update 4/4]``, the updates of one rollout; one that comes again with other values
+    counts something coarser than rows, and the rows are counted.
 
     ``counted``: a row's step is its number.
     """
 
     def __init__(self) -> None:
         self.counted = False
-        self._rows = self._offset = 0
+        self._rows = self._offset = self._total = 0
         self._coarse = self._leads = False
         self._before: tuple[int, int] | None = None  # step and epoch of the row before
 
@@ -63,5 +68,10 @@ class OwnSteps:
             self._offset = before[0] + (1 if row.step == 0 else 0)
         elif before is not None and epoch < before[1]:
             self._offset = 0
+        if row.max_steps is not None and 1 < row.max_steps <= MOST_UPDATES:
+            cycle = before is not None and row.step <= 1 and before[0] - self._offset == row.max_steps == self._total
+            self._offset = before[0] + 1 - row.step if cycle and before else self._offset
+            self._total = row.max_steps
+            row = replace(row, max_steps=None) if self._offset else row
         self._before = (row.step + self._offset, epoch)
         return replace(row, step=row.step + self._offset)
