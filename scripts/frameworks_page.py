@@ -218,6 +218,7 @@ def condition(value: str | Mapping[str, Any]) -> str:
         "unless": "not if `{}` is logged",
         "not_with": "not with the setting `{}`",
         "zero": "an exact 0 is ignored",
+        "tied": "where `{}` is logged, only if many are as long as the longest",
         "convert": "{}",
     }
     return ", ".join(wording[key].format(text) for key, text in value.items() if key in wording)

@@ -183,7 +183,8 @@ class KeyRule(DataStruct, frozen=True):
     ``not_with``: only in a run without this setting.
     ``convert``: the metric is the ``reciprocal`` of the value, its ``complement`` to 1, how far it is ``behind KEY``,
     another value of the row, or its share ``of_prompts`` (of a step, where the settings know their number).
-    ``zero`` is ``absent`` where an exact 0 is written if the quantity is not measured.
+    ``zero`` is ``absent`` where an exact 0 is written if the quantity is not measured. ``tied``: beside this key it is
+    the share of what is as long as the longest, and no truncation unless many are so at a length that people set.
     """
 
     metric: str | None
@@ -197,6 +198,7 @@ class KeyRule(DataStruct, frozen=True):
     zero: str = ""
     unless: str | None = None
     not_with: str | None = None
+    tied: str | None = None
 
     def holds(self, names: Collection[str | None], switched_on: Collection[str] = ()) -> bool:
         """Whether the key means its metric beside these keys (prefixes stripped), with these settings of the run."""

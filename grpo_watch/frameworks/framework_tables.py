@@ -137,7 +137,7 @@ def _flat_rule(rule: KeyRule) -> KeyRule:
     flat = {name: flat_name(key) for name, key in keys.items()}
     if flat == keys:
         return rule
-    others = {name: getattr(rule, name) for name in ("convert", "beside", "unless")}
+    others = {name: getattr(rule, name) for name in ("convert", "beside", "unless", "tied")}
     return msgspec.structs.replace(rule, **flat, **{name: key and flat_name(key) for name, key in others.items()})
 
 

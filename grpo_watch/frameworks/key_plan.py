@@ -51,6 +51,8 @@ class FunctionNames:
         return replace(batch, groups=tuple(groups))
 
 
+TIED = "tied"
+"""How a share is read that counts what is as long as the longest (``KeyRule.tied``)."""
 PLAIN = KeyRule(metric=None)
 """How a column that the user explained is read: unchanged."""
 
@@ -196,7 +198,11 @@ def compile_plan(
         stream=stream,
         metrics=tuple(chosen),
         pick=_picker(tuple(key for _, key, _ in chosen.values())),
-        converted=tuple((metric, rule.convert) for metric, (_, _, rule) in chosen.items() if rule.convert),
+        converted=tuple(
+            (metric, rule.convert or TIED)
+            for metric, (_, _, rule) in chosen.items()
+            if rule.convert or (rule.tied and rule.tied in names)
+        ),
         spread_key=spread_key,
         rate_key=rate_key,
         functions=len(labels),

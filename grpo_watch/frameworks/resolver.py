@@ -12,13 +12,15 @@ from grpo_watch.engine.records import RawRow, RunConfig, Scalar, Setting, Stream
 from grpo_watch.frameworks.framework import Facts, Framework
 from grpo_watch.frameworks.framework_tables import fallback, frameworks, recognise
 from grpo_watch.frameworks.guessing import CheckedGuesses
-from grpo_watch.frameworks.key_plan import MAX_SCORES, FunctionNames, KeyPlan, compile_plan, train_keys
+from grpo_watch.frameworks.key_plan import MAX_SCORES, TIED, FunctionNames, KeyPlan, compile_plan, train_keys
 from grpo_watch.frameworks.row_corrections import AppliedRate, Meaning, SpreadEvidence, corrected_ratio
 
 INFERRED = 9
 """Precedence of what is inferred from keys: anything read from a file or set by the user is stronger."""
 
 BEHIND = "behind "
+MANY_TIED, SET_LENGTHS = 0.25, 64
+"""Share of completions that are as long as the longest from which a length that 64 divides is the limit."""
 MAX_PLANS = 256
 MAX_UNKNOWN = 256
 
@@ -191,6 +193,10 @@ class _Channel:
         elif how.startswith(BEHIND):
             newest = raw.values.get(how[len(BEHIND) :])
             values[metric] = None if value is None or newest is None else newest - value
+        elif how == TIED:
+            longest = values.get("completion_length_max")
+            if value is None or value < MANY_TIED or not longest or longest % SET_LENGTHS:
+                del values[metric]
         elif how == "complement":
             values[metric] = None if value is None else 1.0 - value
         else:

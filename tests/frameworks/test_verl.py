@@ -88,11 +88,22 @@ def test_the_rate_is_the_one_that_was_used() -> None:
     assert [row.values.get("learning_rate") for row in new] == [None, 1e-07]
 
 
-def test_the_share_of_cut_responses_is_not_known_in_the_new_trainer() -> None:
+@pytest.mark.parametrize(
+    ("share", "longest", "known"),
+    [
+        (0.703125, 1024.0, True),  # 45 of 64 responses end at the limit (a public run of 125 steps)
+        (0.0625, 1024.0, False),
+        (0.75, 7.0, False),  # short answers of one form
+        (1.0, 213.0, False),  # copies
+    ],
+)
+def test_the_share_of_cut_responses_in_the_new_trainer(share: float, longest: float, known: bool) -> None:  # noqa: FBT001
     """0.9 compares with the longest response of the batch: at least one always reaches it."""
-    assert values(f"step:2{COMMON} - response_length/clip_ratio:0.0625")["completion_truncated_ratio"] == 0.0625
-    new = values(f"step:2{COMMON} - response_length/clip_ratio:0.0625 - training/num_turns/mean:2.0")
-    assert "completion_truncated_ratio" not in new
+    row = f"step:2{COMMON} - response_length/max:{longest} - response_length/clip_ratio:{share}"
+    assert values(row)["completion_truncated_ratio"] == share
+    assert values(f"{row} - training/num_turns/mean:2.0").get("completion_truncated_ratio") == (
+        share if known else None
+    )
 
 
 def test_the_share_of_cut_prompts_is_not_known_in_the_new_trainer() -> None:
