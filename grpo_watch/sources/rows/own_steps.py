@@ -63,15 +63,14 @@ class OwnSteps:
         if self._coarse or row.step is None:
             self.counted = True
             return replace(row, step=self._rows, max_steps=None)
-        epoch, before = int(row.values.get("epoch") or 0), self._before
-        if before is not None and row.step + self._offset <= before[0] and epoch > before[1]:
-            self._offset = before[0] + (1 if row.step == 0 else 0)
+        step, total, epoch, before = row.step, row.max_steps, int(row.values.get("epoch") or 0), self._before
+        if before is not None and step + self._offset <= before[0] and epoch > before[1]:
+            self._offset = before[0] + (1 if step == 0 else 0)
         elif before is not None and epoch < before[1]:
             self._offset = 0
-        if row.max_steps is not None and 1 < row.max_steps <= MOST_UPDATES:
-            cycle = before is not None and row.step <= 1 and before[0] - self._offset == row.max_steps == self._total
-            self._offset = before[0] + 1 - row.step if cycle and before else self._offset
-            self._total = row.max_steps
-            row = replace(row, max_steps=None) if self._offset else row
-        self._before = (row.step + self._offset, epoch)
-        return replace(row, step=row.step + self._offset)
+        if total is not None and 1 < total <= MOST_UPDATES:
+            if before is not None and step <= 1 and before[0] - self._offset == total == self._total:
+                self._offset = before[0] + 1 - step
+            self._total, row = total, replace(row, max_steps=None) if self._offset else row
+        self._before = (step + self._offset, epoch)
+        return replace(row, step=step + self._offset)
