@@ -198,11 +198,7 @@ def compile_plan(
         stream=stream,
         metrics=tuple(chosen),
         pick=_picker(tuple(key for _, key, _ in chosen.values())),
-        converted=tuple(
-            (metric, rule.convert or TIED)
-            for metric, (_, _, rule) in chosen.items()
-            if rule.convert or (rule.tied and rule.tied in names)
-        ),
+        converted=tuple((metric, how) for metric, (_, _, rule) in chosen.items() if (how := _conversion(rule, names))),
         spread_key=spread_key,
         rate_key=rate_key,
         functions=len(labels),
@@ -213,6 +209,10 @@ def compile_plan(
         keys=raw,
         scores=scores_of(keys, alone=stream is Stream.EVAL),
     )
+
+
+def _conversion(rule: KeyRule, names: Collection[str | None]) -> str:
+    return rule.convert or (TIED if rule.tied is not None and rule.tied in names else "")
 
 
 def _metric(rule: KeyRule, label: str | None) -> str:
