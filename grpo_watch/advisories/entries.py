@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import eq, ge, gt, le, lt, ne, not_
 from pathlib import Path
 from types import MappingProxyType
@@ -188,8 +188,14 @@ class Advisory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 @lru_cache(maxsize=1)
 def advisories() -> tuple[Advisory, ...]:
     """All shipped advisories, by id."""
-    found = [advisory for path in sorted(FOLDER.glob("*.yaml")) for advisory in read_file(path)]
+    found = [advisory for package in packages() for advisory in advisories_of(package)]
     return tuple(sorted(found, key=lambda advisory: advisory.id))
+
+
+@cache
+def advisories_of(package: str) -> tuple[Advisory, ...]:
+    """Those of a package, in whose file nothing else is read; none of one that has none."""
+    return tuple(read_file(FOLDER / f"{package.replace('-', '_')}.yaml")) if package in packages() else ()
 
 
 @lru_cache(maxsize=1)
@@ -203,8 +209,8 @@ def own_settings() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def packages() -> frozenset[str]:
-    """Packages whose versions matter."""
-    return frozenset(advisory.package for advisory in advisories())
+    """Packages whose versions matter: each has a file of its name."""
+    return frozenset(path.stem.replace("_", "-") for path in FOLDER.glob("*.yaml"))
 
 
 def read_file(path: Path) -> list[Advisory]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from msgspec import Struct, field
 
-from grpo_watch.advisories.entries import Advisory, advisories, in_range
+from grpo_watch.advisories.entries import Advisory, advisories, advisories_of, in_range
 from grpo_watch.engine.expression import RAW
 from grpo_watch.engine.record_parts import AdvisoryMet
 from grpo_watch.engine.records import RunConfig, Scalar, Setting
@@ -75,8 +75,8 @@ class Match(Struct, frozen=True):
 
 def judge(setup: Setup, package: str | None = None) -> Iterator[Match]:
     """The advisories that apply, or may apply, to a setup, by id."""
-    for advisory in advisories():
-        if package in {None, advisory.package} and (match := judge_by(advisory, setup)) is not None:
+    for advisory in advisories() if package is None else advisories_of(package):
+        if (match := judge_by(advisory, setup)) is not None:
             yield match
 
 
@@ -136,7 +136,9 @@ class AdvisoryLedger:
             self._put(f"{VERSION_OF}{config.framework}", Setting(config.version, config.channel), config.precedence)
         for name, setting in config.settings.items():
             self._put(name, setting, config.precedence)
-        applying = {match.advisory.id: match.record() for match in judge(self.setup) if match.applies}
+        versions = sorted(name.removeprefix(VERSION_OF) for name in self._settings if name.startswith(VERSION_OF))
+        matches = (match for package in versions for match in judge(self.setup, package) if match.applies)
+        applying = {match.advisory.id: match.record() for match in matches}
         before, self._applying = self._applying, applying
         yield from (bug for name, bug in applying.items() if before.get(name) != bug)
         yield from (replace(bug, applies=False) for name, bug in before.items() if name not in applying)

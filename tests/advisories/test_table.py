@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from grpo_watch.advisories.entries import CLAUSE, advisories, own_settings
+from grpo_watch.advisories.entries import CLAUSE, advisories, own_settings, packages
 from grpo_watch.advisories.judge import VERSION_OF, Match, Setup, judge_by
 from grpo_watch.engine.expression import RAW
 from grpo_watch.engine.metric_names import SETTINGS
@@ -278,3 +278,7 @@ def test_unknown_settings_fire_nothing(name: str, version: str) -> None:
 def test_the_settings_that_sources_keep_are_those_of_the_conditions() -> None:
     named = {name for advisory in advisories() for name in advisory.condition.names if name.startswith(RAW)}
     assert own_settings() == {name.removeprefix(RAW) for name in named}
+
+
+def test_each_package_has_a_file_of_its_name() -> None:
+    assert {advisory.package for advisory in advisories()} == packages()
