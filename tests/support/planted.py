@@ -25,16 +25,18 @@ CRASHED = "trl-1.16.0-19-crash-resume"
 NAMES = (
     *("hmac", "header", "user", "query", "urlfile", "gateway", "gatewayuser"),
     *("token", "proxy", "args", "resolved", "config", "printed", "shell", "model", "address"),
-    *("asked", "bearer", "launch", "env"),
+    *("asked", "bearer", "launch", "env", "flag", "entry"),
 )
 SECRETS = {name: f"planted{name}5e1f0000" for name in NAMES}
 SECRETS["hub"] = "hf_" + "plantedhub" * 3
+SECRETS["registry"] = "npm_" + "plantednpm" * 3
 SECRETS["wandb"] = "5" + "ec2e7" * 7 + "beef"
 SECRETS["word"] = "correcthorsebatterystaple"
 """A secret that is one plain word, as error words are; a receiver repeats it alone."""
 ECHO = b"you sent " + " ".join(SECRETS.values()).encode()
 REMOTE = "wandb://ada/math/r1"
 RUN_FILES = ("args", "resolved", "config", "printed", "shell", "model", "address", "asked", "bearer", "launch", "hub")
+RUN_FILES = (*RUN_FILES, "flag", "entry", "registry")
 """Secrets that stand in files of runs; all others are the watch's own."""
 
 
@@ -130,7 +132,8 @@ def plant_runs(folder: Path) -> None:
         ")",
     ]
     died = (
-        "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: "
+        f'requests.exceptions.HTTPError: --token {SECRETS["flag"]} {{"token": "{SECRETS["entry"]}"}} '
+        f"{SECRETS['registry']}: 401 Client Error: Unauthorized for url: "
         f"https://ada:{SECRETS['address']}@hub.example/api?token={SECRETS['asked']} with "
         f"{{'Authorization': 'Bearer {SECRETS['bearer']}'}}, token {SECRETS['hub']}"
     )
