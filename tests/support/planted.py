@@ -35,9 +35,6 @@ SECRETS["word"] = "correcthorsebatterystaple"
 """A secret that is one plain word, as error words are; a receiver repeats it alone."""
 ECHO = b"you sent " + " ".join(SECRETS.values()).encode()
 REMOTE = "wandb://ada/math/r1"
-RUN_FILES = ("args", "resolved", "config", "printed", "shell", "model", "address", "asked", "bearer", "launch", "hub")
-RUN_FILES = (*RUN_FILES, "flag", "entry", "registry")
-"""Secrets that stand in files of runs; all others are the watch's own."""
 
 
 @dataclass(frozen=True)
