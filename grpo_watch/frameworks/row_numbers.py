@@ -29,8 +29,8 @@ EVALUATIONS = frozenset({"eval", "evaluation", "evaluate", "val", "valid", "vali
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
 ALWAYS_NUMBERS = frozenset({"learning_rate", "lr", "epoch", "num_tokens", "step_time"})
 """What no training makes NaN: a null under such a key is an empty cell of a table that holds rows of several kinds."""
-HELD_OUT = re.compile(r"(?:eval|val|valid|validation|test)[_/]")
-"""How an evaluation's keys begin in rows of training that have its columns, too."""
+HELD_OUT = re.compile(r"(?:eval|val|validation|test)[_/]|valid(?:/|_(?:loss|acc|accuracy|reward|score)(?![^\W_]))")
+"""How an evaluation's keys begin in rows of training that have its columns, too; ``valid_ratio`` is of training."""
 LONGEST_NUMBER = 40
 WRAPPERS = frozenset({"data", "payload", "metrics", "values", "fields", "scalars", "stats", "logs", "extra", "body"})
 """A mapping that holds all numbers of a row, as a writer of events calls it."""

@@ -280,6 +280,15 @@ def test_zeros_beside_an_evaluation_that_was_not_made_are_none(tmp_path: Path) -
     ]
 
 
+def test_a_ratio_of_valid_answers_is_of_training(tmp_path: Path) -> None:
+    """Its zero stays where the evaluation's own columns are empty; `valid_loss` is the evaluation's."""
+    path = tmp_path / "metrics.jsonl"
+    row = {"step": 1, "reward": 0.1, "valid_ratio": 0.0, "valid/score": 0.0, "valid_loss": 0.0, "val_loss": None}
+    path.write_text(json.dumps(row) + "\n")
+    (found,) = rows(JsonlSource("metrics.jsonl", path, [tmp_path]).poll(None))
+    assert found.values == {"reward": 0.1, "valid_ratio": 0.0}
+
+
 def test_events_of_rollouts_are_no_rows_of_training(tmp_path: Path) -> None:
     """A writer of events logs each group, and then the step; events of training without a step are rows."""
     path = tmp_path / "metrics.jsonl"

@@ -37,9 +37,6 @@ FORMS = (
     "step={n} loss=tensor(0.1, device='cuda:0', grad_fn=<MeanBackward0>) reward=np.float64({r})",
     "Iteration {n} complete. Mean reward: {r}. Loss: 0.1. KL: 0.01.",
     "Training step {n} of 500: reward {r}, loss 0.2, kl 0.1",
-    "After {n} steps the mean reward was {r} and the KL 0.01.",
-    "INFO:root:Finished step {n} of 500. Mean reward is {r}; KL is 0.01; loss is 0.1",
-    "At iteration {n}, the reward was {r} with a KL of 0.01 and a gradient norm of 0.5",
     "global_step: {n}\trewards/mean: {r}\tactor/kl: 0.01",
     "Epoch  {n} | loss=0.0144 | reward=  {r} [-2.1 \u2026 16.3]",
     "step {n}: reward {r} (0.1, 0.9), kl 0.01",
@@ -49,7 +46,6 @@ FORMS = (
     "step {n}: {{\n  'train/grad_norm': 0.5,\n  'train/kl_loss': 0.01,\n  'reward': {r},\n  'train/step': {n}\n}}",
 )
 TEXTS = (
-    "After 1 step the answer is 5.\nAfter 2 steps the answer is 7.\nAfter 3 steps we know that 4 + 5 is 9.\n" * 3,
     "Reward: 0.0\nThe answer is 12\nReward: 1.0\n" * 10,
     "step 1: add 3 and 4\nstep 2: reward the user with 5 points, kl 3\n",
     "Loading shards: 100% 3/3\nstep 5\n" * 10,
@@ -104,6 +100,33 @@ BLOCKS = (
     ),
     "Step {n}\n  sample 0 reward: 1.0\n  sample 1 reward: 0.0\n  mean reward: {r}\n  loss: 0.1\n  kl: 0.01\n",
 )
+
+
+PROSE = (
+    "After {m} steps reward 1.\n",
+    "After {m} steps the score is 4 and the reward 2.\n",
+    "At step {m} the best reward was 0.9 and the KL 0.5.\n",
+)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("prose", PROSE)
+def test_sentences_between_rows_are_no_rows(prose: str, every: int, tmp_path: Path) -> None:
+    """A completion's, or what a loop says of an earlier step."""
+    text = "".join(
+        (prose.format(m=n * 7 % 5 + 1) if n % every == 0 else "")
+        + f"iteration {n}: loss 0.0{n} avg_reward 0.{n} kl 0.0{n}\n"
+        for n in range(1, 10)
+    )
+    found = rows_of(tmp_path / "train.log", text)
+    assert [(row.step, row.values["avg_reward"]) for row in found] == [(n, n / 10) for n in range(1, 10)]
+
+
+def test_sentences_before_rows_do_not_move_them(tmp_path: Path) -> None:
+    text = "".join(f"At step {n} the mean reward was 0.1 and KL 0.2.\n" for n in range(500, 510))
+    text += "".join(f"{{'loss': 0.1, 'reward': 0.{n}, 'kl': 0.01, 'epoch': 0.0{n}}}\n" for n in range(1, 6))
+    assert [row.values["reward"] for row in rows_of(tmp_path / "train.log", text)] == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert [row.step for row in rows_of(tmp_path / "train.log", text)] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -209,6 +209,26 @@ def test_damage_costs_one_record_and_is_reported_with_its_place(tmp_path: Path) 
     assert source.stats.first_bad == f"unreadable: byte {size}: a record with a wrong checksum"
 
 
+@pytest.mark.parametrize("ahead", [12, 20])
+def test_records_behind_damage_at_which_a_poll_ended_are_read(ahead: int, tmp_path: Path) -> None:
+    """A length may be damaged while nothing stands behind it yet, in the file's first record, too."""
+    path = written(tmp_path, *(scalar(step, "train/kl", 0.5) for step in range(1, 7)))
+    whole_file = path.read_bytes()
+    size = len(whole_file) // 6
+    for bad, expected in ((3, [1, 2, 3, 5, 6]), (0, [2, 3, 4, 5, 6])):
+        data = bytearray(whole_file)
+        data[bad * size + 3] = 0x55
+        path.write_bytes(data[: bad * size + ahead])
+        source = TfeventsSource("events", path, [tmp_path])
+        items = list(source.poll(None))
+        assert "no readable record follows" in source.stats.problem
+        with path.open("ab") as file:
+            file.write(data[bad * size + ahead :])
+        items += [*source.poll(None), *source.finish()]
+        assert [row.step for row in rows(items)] == expected
+        assert (source.stats.problem, source.stats.skipped) == ("", {Skip.UNREADABLE: 1})
+
+
 def test_a_file_that_goes_on_with_other_bytes_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, scalar(1, "train/kl", 0.5))
     size = path.stat().st_size

@@ -81,19 +81,6 @@ FIELD = re.compile(
     r"(?:\s?(?:/|of)\s?(?P<total>\d{1,9}))?\s?(?P<unit>%|[A-Za-z]{1,6}(?:/[A-Za-z]{1,10})?)?[\])]{0,2}[.:,]?",
     re.IGNORECASE,
 )
-SENTENCE = re.compile(
-    r"(?:after|at|finished|completed|end of|by)\s(?:(?:training|optimizer|gradient|global)\s)?"
-    r"(?:(?P<many>\d{1,9})\s(?:(?:training|optimizer|gradient)\s)?(?:step|update|iteration)s?"
-    r"|(?:step|update|iteration)\s(?P<one>\d{1,9})(?:\s(?:of|/)\s\d{1,9})?)\s?[:,.;]?\s",
-    re.IGNORECASE,
-)
-"""How a row in words begins: ``After 120 steps the mean reward was 0.43 and KL 0.02.``"""
-OF_SENTENCE = re.compile(
-    r"(?:^|(?<=[\s,;.]))(?:(?:and|with|while|but)\s)?(?:(?:the|a|an|our|its)\s)?"
-    rf"(?P<name>[A-Za-z][\w-]{{0,24}}(?:\s[A-Za-z][\w-]{{0,24}}){{0,2}}?)\s(?:(?:is|was|of|at|reached)\s)?(?={NUMBER})",
-    re.IGNORECASE,
-)
-"""A metric of such a sentence, before its number."""
 STAMP = 10
 """Digits of a time in seconds; Influx writes nanoseconds, seconds, or what is between them."""
 OTHER_RANK = re.compile(r",(?:global_?)?rank=0*[1-9]", re.IGNORECASE)
@@ -143,9 +130,7 @@ def _influx(text: str) -> str:
 
 
 def in_words(text: str) -> str:
-    """The text with the first few of its mathematical signs in words, and a sentence as pairs."""
-    if (begun := SENTENCE.match(text)) is not None:
-        text = f"step {begun['many'] or begun['one']}, " + OF_SENTENCE.sub(r", \g<name>: ", text[begun.end() :])
+    """The text with the first few of its mathematical signs in words."""
     if not text.isascii() or "|" in text:
         text = GRADIENT.sub("grad_norm", text, MOST_SIGNS)
         for letter, word in LETTERS.items():

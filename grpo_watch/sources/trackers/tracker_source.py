@@ -172,8 +172,12 @@ class FramedLog(TrackerFile):
             ValueError: it can't be decoded.
         """
 
+    def _refused(self) -> str:
+        """Why the file is no such log; empty where it is one, or may become one."""
+        return ""
+
     def _fault(self) -> str:
-        """Why nothing can be read from here on, or of this file at all; empty where more may come."""
+        """Why nothing can be read where reading stopped (behind the last search); empty where more may come."""
         return ""
 
     def _open(self) -> None:
@@ -219,7 +223,7 @@ class FramedLog(TrackerFile):
                 self._feed.restart()
                 self._begin_steps({})
                 self._start_over()
-            fault = self._fault()
+            fault = self._refused()
             self._budget.begin(self._feed.read_to, live=seen is not None)
             for frame in () if fault else self.frames(self._file.read, self._feed.read_to, ended=ended):
                 self._feed.read_to = frame.end
@@ -261,7 +265,7 @@ class BlockLog(FramedLog):
         """Whether a file is called like such a log; it may still be empty."""
         return path.name.endswith(cls.SUFFIXES)
 
-    def _fault(self) -> str:
+    def _refused(self) -> str:
         sound = framing.begins(self._file.read, *self.HEADERS)
         return "" if sound else f"{self._path}: not such a log (its first bytes are others)"
 
