@@ -330,6 +330,7 @@ def test_a_run_that_begins_to_score_is_cleared() -> None:
         ([0.75, 0.5, *[1.0] * 40, 0.75, *[1.0] * 20], 50, "highest"),  # steps of solved prompts, skipped by the loop
         (([1.0] * 7 + [0.75]) * 10, None, None),
         (([1.0] * 15 + [1.5]) * 6, None, None),  # 1 is not the most that can be had
+        (([1.0] * 24 + [0.9]) * 4, None, None),  # printed with one decimal: 1.0 may be 0.96
         ([2.5] * 49 + [2.625] + [2.5] * 49, None, None),
         ([0.5 + 0.01 * (step % 3) for step in range(120)], None, None),
     ],

@@ -13,7 +13,8 @@ from grpo_watch.engine.traits import LikelyCause, WasteKind
 LEAST_RATE = 1e-7
 """The smallest peak rate that is usual for GRPO; a log that can't print it (verl's three decimals) proves nothing."""
 DECAYED = 0.1
-"""Share of the peak that the log must be able to print: a schedule may decay that far long before its end."""
+"""Share of the peak that the log must be able to print, and to which a rate that decays falls before it is 0: a
+schedule may fall that far long before its end."""
 
 
 RATE_CAUSES = (LikelyCause("learning_rate is 0 in the configuration.", bounds={"learning_rate": (0.0, 0.0)}),)
@@ -81,8 +82,8 @@ class LearningRateZero(Detector):
     tail_share: float = param(0.95, "share of max_steps from which a decayed schedule may be zero", 0, 1)
 
     def setup(self) -> None:
-        """Nothing seen yet; ``trained`` is the newest step whose rate was more than next to nothing."""
-        self.peak, self.rose, self.trained, self.climb = 0.0, 0, 0, Climb()
+        """Nothing seen yet; ``trained`` is the newest rate that was more than next to nothing, with its step."""
+        self.peak, self.rose, self.trained, self.climb = 0.0, 0, (0.0, 0), Climb()
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the learning rate."""
@@ -99,7 +100,8 @@ class LearningRateZero(Detector):
         if why_not:
             return no_data(why_not)
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
-        return breach(value=rate, message="the applied learning rate is 0", evidence=evidence)
+        since = self._ended(run)
+        return breach(value=rate, message="the applied learning rate is 0", evidence=evidence, first_step=since)
 
     def _faint(self, rate: float, row: MetricRow, run: RunView, *, rises: bool) -> Iterable[Reading]:
         """Judge a rate above 0: next to nothing of its peak or of any rate that trains, or a warm-up without end."""
@@ -108,7 +110,7 @@ class LearningRateZero(Detector):
         endless = rises and done >= HALF and rate < done / 2.0 * planned
         endless = endless or (not planned and done >= NEARLY and self.climb.is_warm_up(rate, row.step, run))
         faint = rate < max(FAINT * peak, TINY) and (not rises or done >= HALF)
-        self.trained = self.trained if faint else row.step
+        self.trained = self.trained if faint else (rate, row.step)
         if not (endless or faint):
             return QUIET
         if (planned or not endless) and (why_not := self._expected_zero(row, run)):
@@ -124,6 +126,7 @@ class LearningRateZero(Detector):
             value=rate,
             message=f"the applied learning rate is {rate:.2g}, {what}",
             evidence=evidence,
+            first_step=None if endless else self._ended(run),
             severity=None if rate < FAINT * self.peak else Severity.WARNING,
             hint=SHAPE,
             headline="The warm-up does not end within the run" if endless else "The learning rate is next to nothing",
@@ -156,9 +159,14 @@ class LearningRateZero(Detector):
             return NotApplicable("the schedule is at its end")
         if row.step <= self._warmup_steps(row, run):
             return NotYet("the schedule may still warm up")
-        if total is None and self.tail_share * row.step <= self.trained:
+        if self._ended(run) and self.tail_share * row.step <= self.trained[1]:
             return NotYet("the schedule may be at its end (max_steps is not known)")
         return None
+
+    def _ended(self, run: RunView) -> int | None:
+        """The step after which a schedule of unknown length had decayed; None: it is known, or has not."""
+        rate, step = self.trained
+        return step + 1 if run.max_steps is None and 0.0 < rate <= DECAYED * self.peak else None
 
     def _warmup_steps(self, row: MetricRow, run: RunView) -> float:
         """Steps that may show a zero: an exact log prints any warm-up after its first step, a rounded one may not."""

@@ -81,6 +81,8 @@ FLOOR_ROWS, FLOOR_SHARE = 50, 0.9
 """Rows, and the share of them at a reward of exactly 0, from which a run without any other evidence learns nothing."""
 SOLVED = 1.0
 """The mean reward at which a constant one more likely means solved prompts than a function that does not look."""
+FINE = 0.002
+"""Resolution with which a mean of 1 is exact: one miss of 500 completions shows."""
 UNTRAINED_ROWS = 20
 """The run's first rows: as many without any spread, where a function's scores differ, have trained nothing."""
 MOSTLY = 0.75
@@ -94,13 +96,14 @@ class RowsAtZero:
     and ``value`` is that mean.
     """
 
-    __slots__ = ("_full", "_negative", "_zeros", "highest", "same", "steps", "value")
+    __slots__ = ("_fine", "_full", "_negative", "_zeros", "highest", "same", "steps", "value")
 
     def __init__(self) -> None:
         self._zeros: deque[bool] = deque(maxlen=FLOOR_ROWS)
         self._full: deque[bool] = deque(maxlen=FLOOR_ROWS)
         self.steps: deque[int] = deque(maxlen=FLOOR_ROWS)
         self._negative = False
+        self._fine: bool | None = None  # whether fractions have more than one decimal: else 1.0 may be 0.96
         self.same, self.value, self.highest = 0, 0.0, -inf
 
     @property
@@ -111,7 +114,10 @@ class RowsAtZero:
     @property
     def full(self) -> int:
         """How many of the newest ``FLOOR_ROWS`` are at 1 if nearly all of them are, else 0."""
-        rows, enough = sum(self._full), len(self._full) == FLOOR_ROWS and self.highest == SOLVED
+        rows, enough = (
+            sum(self._full),
+            len(self._full) == FLOOR_ROWS and self.highest == SOLVED and self._fine is not False,
+        )
         return rows if enough and rows >= FLOOR_SHARE * FLOOR_ROWS else 0
 
     def take(self, row: MetricRow) -> int:
@@ -122,7 +128,9 @@ class RowsAtZero:
         self._negative = self._negative or reward < 0.0
         self.same = 0 if reward == 0.0 else self.same + 1 if reward == self.value else 1
         self.value, self.highest = reward, max(self.highest, reward)
-        self._full.append(reward == SOLVED)
+        self._full.append(reward == SOLVED and (row.resolution or 0.0) <= FINE)
+        if not reward.is_integer():
+            self._fine = bool(self._fine) or round(reward, 1) != reward
         self._zeros.append(is_zero(reward, row.resolution))
         self.steps.append(row.step)
         zeros = sum(self._zeros)
