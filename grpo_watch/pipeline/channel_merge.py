@@ -277,6 +277,7 @@ class ChannelMerge:
         if first is not None and self._assembler.primary is None:
             yield ChannelElected(Stream.TRAIN, first.source.name, "best channel with rows")
         fresh, turned = [lane for lane in self.lanes if not lane.source.early], True
+        elected: set[MergeLane] = set()  # since the last item; the assembler may take another channel back
         while fresh or self._order:
             begun = sum(lane.rows for lane in fresh)
             heads = [(lane, lane.look()) for lane in fresh]
@@ -286,11 +287,14 @@ class ChannelMerge:
                 continue
             self._place_all([lane for lane, head in heads if head is not None], turned=turned)
             fresh, turned = [], False
-            if self._order and self._goes_on(self._order[0][1]):
-                name = self._order[0][1].source.name
+            ahead = self._order[0][1] if self._order else None
+            if ahead is not None and ahead not in elected and self._goes_on(ahead):
+                elected.add(ahead)
+                name = ahead.source.name
                 yield ChannelElected(Stream.TRAIN, name, "continues where better channels ended")
             elif self._order:
                 fresh = [heappop(self._order)[1]]
+                elected.clear()
                 item = fresh[0].take()
                 yield item
                 self._note(item, fresh[0])

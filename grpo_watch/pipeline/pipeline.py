@@ -69,10 +69,10 @@ class Pipeline:
 
     def elections(self, now: float, *, ended: bool = False) -> Iterator[ChannelElected]:
         """Elections due at ``now`` (Unix seconds), or because the run ended; the driver feeds and stores them."""
-        before: ChannelElected | None = None
-        while (due := self.assembler.election(now, ended=ended)) not in {None, before} and due is not None:
+        made: set[ChannelElected] = set()
+        while (due := self.assembler.election(now, ended=ended)) is not None and due not in made:
             yield due
-            before = due
+            made.add(due)
 
     def snapshot(self) -> RunSnapshot:
         """The run now, immutable."""

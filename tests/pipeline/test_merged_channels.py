@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -404,3 +405,20 @@ def test_one_file_for_each_metric_is_one_run(tmp_path: Path) -> None:
     }
     assert seen == pytest.approx(expected)
     assert pipeline.snapshot().rows == 8
+
+
+@pytest.mark.parametrize("names", [("nemo-rl.log", "torchforge.jsonl", "trl-async.jsonl"), None])
+def test_logs_of_several_trainers_in_one_folder_come_to_an_end(names: Sequence[str] | None, tmp_path: Path) -> None:
+    """Elected by turns without a row in between, two channels took over from each other for ever."""
+    lines = Path(__file__).resolve().parents[1] / "frameworks" / "lines"
+    for path in [lines / name for name in names] if names else sorted(lines.iterdir()):
+        shutil.copy(path, tmp_path / path.name)
+    (found,) = discover(tmp_path)
+    pipeline = Pipeline("run", load_rules([]), catalogue())
+    opened, elections = open_run(found, pipeline), 0
+    for item in ChannelMerge(opened.sources, pipeline.assembler).items():
+        assert item is not None
+        pipeline.feed(item)
+        elections += isinstance(item, ChannelElected)
+        assert elections < 100
+    opened.close()

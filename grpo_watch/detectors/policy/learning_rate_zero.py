@@ -69,6 +69,12 @@ class Climb:
         return abs(halfway - rate * then / step) <= max(OFF, 2.0 / step) * rate
 
 
+def decayed(trained: tuple[float, int], peak: float, run: RunView) -> int | None:
+    """The step after the last rate that trained, where a schedule of unknown length had decayed; None: it had not."""
+    rate, step = trained
+    return step + 1 if run.max_steps is None and 0.0 < rate <= DECAYED * peak else None
+
+
 class LearningRateZero(Detector):
     """Zeros are expected in the first step (linear warm-up) and in the last ones (decay to zero)."""
 
@@ -100,7 +106,7 @@ class LearningRateZero(Detector):
         if why_not:
             return no_data(why_not)
         evidence = {"learning_rate": rate, "highest_so_far": self.peak, "max_steps": run.max_steps}
-        since = self._ended(run)
+        since = decayed(self.trained, self.peak, run)
         return breach(value=rate, message="the applied learning rate is 0", evidence=evidence, first_step=since)
 
     def _faint(self, rate: float, row: MetricRow, run: RunView, *, rises: bool) -> Iterable[Reading]:
@@ -126,7 +132,7 @@ class LearningRateZero(Detector):
             value=rate,
             message=f"the applied learning rate is {rate:.2g}, {what}",
             evidence=evidence,
-            first_step=None if endless else self._ended(run),
+            first_step=None if endless else decayed(self.trained, self.peak, run),
             severity=None if rate < FAINT * self.peak else Severity.WARNING,
             hint=SHAPE,
             headline="The warm-up does not end within the run" if endless else "The learning rate is next to nothing",
@@ -154,19 +160,13 @@ class LearningRateZero(Detector):
         return NotYet("the optimizer skips its first steps (the gradient overflows)") if overflow else None
 
     def _expected_zero(self, row: MetricRow, run: RunView) -> str | None:
-        total = run.max_steps
-        if total is not None and row.step >= self.tail_share * total:
+        if run.max_steps is not None and row.step >= self.tail_share * run.max_steps:
             return NotApplicable("the schedule is at its end")
         if row.step <= self._warmup_steps(row, run):
             return NotYet("the schedule may still warm up")
-        if self._ended(run) and self.tail_share * row.step <= self.trained[1]:
+        if decayed(self.trained, self.peak, run) and self.tail_share * row.step <= self.trained[1]:
             return NotYet("the schedule may be at its end (max_steps is not known)")
         return None
-
-    def _ended(self, run: RunView) -> int | None:
-        """The step after which a schedule of unknown length had decayed; None: it is known, or has not."""
-        rate, step = self.trained
-        return step + 1 if run.max_steps is None and 0.0 < rate <= DECAYED * self.peak else None
 
     def _warmup_steps(self, row: MetricRow, run: RunView) -> float:
         """Steps that may show a zero: an exact log prints any warm-up after its first step, a rounded one may not."""
