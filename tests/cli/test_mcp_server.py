@@ -74,6 +74,8 @@ def test_every_tool_answers_and_says_that_it_only_reads(tmp_path: Path, monkeypa
         assert apart["verdict"] == "parted"
         assert apart["common_steps"] == 60
         assert (await call(client, "wait", path=frozen))["finding"]["rule"] == "kl-stuck-at-zero"
+        (known,) = (await call(client, "audit", launch=LAUNCH, python=sys.prefix))["audits"]
+        assert not known["applies"]  # a launch of a trainer that this environment lacks
         wrong = await client.call_tool("explain", {"rule": "kl-stuck"})
         assert wrong.is_error
         assert "unknown rule 'kl-stuck'" in wrong.content[0].text
@@ -100,6 +102,7 @@ def test_no_tool_repeats_a_text_of_a_hostile_run(name: str, tmp_path: Path) -> N
             await call(client, "sources", path=path),
             await call(client, "diff", first=path, second=path),
             await call(client, "wait", path=path, until="step=8", timeout="5m"),
+            await call(client, "audit", path=path),
             (await client.call_tool("preflight", {"launch": str(tmp_path / "r"), "dataset_size": 100})).content[0].text,
         ]
 
