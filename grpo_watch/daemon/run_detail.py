@@ -21,7 +21,7 @@ from grpo_watch.frameworks.resolver import Resolver
 from grpo_watch.metrics.daemon_snapshot import ChannelStatus
 from grpo_watch.pipeline.secondary_channels import CONFLICT
 from grpo_watch.report.charts import Sparkline, sparks
-from grpo_watch.report.series import LIVE_NUMBERS, Series, ThinnedColumns
+from grpo_watch.report.series import LIVE_NUMBERS, LIVE_ROWS, Series, ThinnedColumns
 
 BATCHES = 8
 GROUPS = 64
@@ -113,7 +113,7 @@ class RunDetailRecorder:
     """Looks at every record that the engine is fed of one run, and keeps what the page shows."""
 
     def __init__(self) -> None:
-        self.series, self._lock = Series(LIVE_NUMBERS), Lock()
+        self.series, self._lock = Series(LIVE_NUMBERS, LIVE_ROWS), Lock()
         self.batches: tuple[BatchView, ...] = ()
         """The newest train batches, oldest first; one dumped again for its step replaces the first."""
         self.resolver: Resolver | None = None

@@ -14,7 +14,7 @@ from math import inf, isfinite, isnan, nan
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from grpo_watch.engine.records import CompletionSummary, MetricRow, Record, Stream
+from grpo_watch.engine.records import CompletionSummary, MetricRow, Record
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import UsageError
 from grpo_watch.extras import install
@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 
 MOST_NUMBERS = 40_000_000
 """Numbers kept of one run: a million rows of 40 metrics; a run takes years to log more."""
+MOST_ROWS = 1_000_000
+"""Rows kept of one run, however few metrics they have."""
 LIVE_NUMBERS = 60_000
-"""The same of a run that is watched: 0.6 MB, 1,500 rows of 40 metrics; of longer runs rows with extremes stay."""
+"""Numbers kept of a run that is watched: 1,500 rows of 40 metrics; of longer runs rows with extremes stay."""
+LIVE_ROWS = 2_000
+"""Rows kept of it, however few metrics they have: with the numbers at most 1 MB."""
 NEWEST = 64
 """The newest rows, which stay as they are."""
 MOST_METRICS = 128
@@ -58,14 +62,17 @@ class Series:
     of ``take``: while that stays, all stays.
 
     Args:
-        most: how many numbers are kept; beyond, about half of the rows go, but none with an extreme of its stretch.
+        most: how many numbers are kept; beyond, about a third of the rows go, but none with an extreme of its stretch.
+        most_rows: how many rows are kept; the same.
     """
 
-    def __init__(self, most: int = MOST_NUMBERS) -> None:
+    def __init__(self, most: int = MOST_NUMBERS, most_rows: int = MOST_ROWS) -> None:
         self.logged = self.taken = 0
         self.resolution: float | None = None
-        self._most = most
+        self._most, self._most_rows = most, most_rows
         self._rows: dict[tuple[int, int], int] = {}
+        self._thinned_to = (-1, 0)
+        """Attempt and step of the newest row that was dropped: one up to there may have been counted before."""
         self._columns: dict[str, array[float]] = {}
         """By metric a value for each row up to its last one; NaN: not logged, infinite: not as a finite number."""
         self._odd: Counter[str] = Counter()
@@ -74,10 +81,14 @@ class Series:
     def of(cls, rows: ThinnedColumns) -> Series:
         """Rows that were stored."""
         series = cls()
-        for at, (attempt, step) in enumerate(zip(rows.attempts, rows.steps, strict=True)):
-            values = {name: column[at] for name, column in rows.columns.items()}
-            series.take(MetricRow("", Stream.TRAIN, attempt, step, values))
-        series.logged = max(rows.rows, series.logged)
+        for at, place in enumerate(zip(rows.attempts, rows.steps, strict=True)):
+            index = series._rows.setdefault(place, len(series._rows))
+            for name, column in rows.columns.items():
+                if (value := column[at]) is not None:
+                    series._put(name, index, value)
+        for name in (*rows.columns, *rows.odd):  # one that was only NaN has a chart too
+            series._columns.setdefault(name, array("d"))
+        series.logged = max(rows.rows, len(series))
         series._odd.update(rows.odd)
         return series
 
@@ -85,23 +96,23 @@ class Series:
         """Account for one row."""
         place = (row.attempt, row.step)
         self.taken += 1
-        index = self._rows.get(place)
-        if index is None:
-            self.logged += 1
-            index = self._rows[place] = len(self._rows)
         if row.resolution is not None:
             self.resolution = max(self.resolution or 0.0, row.resolution)
-        for name, value in row.values.items():  # noqa: PD011  no DataFrame
-            if value is not None:
-                self._put(name, index, value)
-        if len(self._rows) * len(self._columns) > self._most:
+        values = {name: value for name, value in row.values.items() if value is not None}  # noqa: PD011  no DataFrame
+        if not values:
+            return
+        self.logged += place not in self._rows and place > self._thinned_to
+        index = self._rows.setdefault(place, len(self._rows))
+        for name, value in values.items():
+            self._put(name, index, value)
+        if len(self) > self._most_rows or len(self) * len(self._columns) > self._most:
             self._thin()
 
     def copy(self) -> Series:
         """The rows as they are now."""
-        made = Series(self._most)
+        made = Series(self._most, self._most_rows)
         made.logged, made.taken, made.resolution = self.logged, self.taken, self.resolution
-        made._rows, made._odd = dict(self._rows), self._odd.copy()
+        made._rows, made._odd, made._thinned_to = dict(self._rows), self._odd.copy(), self._thinned_to
         made._columns = {name: column[:] for name, column in self._columns.items()}
         return made
 
@@ -121,7 +132,8 @@ class Series:
 
     def _thin(self) -> None:
         places, columns = self._ordered(self._columns)
-        kept = {*thinned_rows([*columns.values()], _along(places), len(places) // 2), *range(len(places))[-NEWEST:]}
+        kept = {*thinned_rows([*columns.values()], _along(places), len(places) * 2 // 3), *range(len(places))[-NEWEST:]}
+        self._thinned_to = max([self._thinned_to, *(place for row, place in enumerate(places) if row not in kept)])
         self._rows = {places[row]: index for index, row in enumerate(sorted(kept))}
         self._columns = {name: array("d", map(column.__getitem__, sorted(kept))) for name, column in columns.items()}
 
@@ -187,11 +199,27 @@ def thinned_rows(columns: Sequence[Sequence[float]], along: Sequence[int], most:
     """Indices, ascending, of at most about ``most`` rows that keep every spike of the columns.
 
     The rows are cut into stretches of equal length ``along`` the run, and of each the lowest and the highest value of
-    every column stay, also the first and the last row of all. What is not finite is no value. All have one length.
+    every column stay, also the first and the last row of all. The other places, a quarter at least, go to rows that are
+    evenly spaced. What is not finite is no value. All have one length.
     """
     if len(along) <= most:
         return range(len(along))
-    stretches = max(1, (most - 2) // (2 * len(columns)))
+    varying = sum(len({value for value in column if isfinite(value)}) > 1 for column in columns)
+    even = most // 4
+    stretches = max(1, (most - 2 - even) // (2 * varying + (varying < len(columns)) or 1))
+    kept = _extremes(columns, along, stretches)
+    while len(kept) > most - even and stretches > 1:  # metrics with one value each, at different rows
+        stretches //= 2
+        kept = _extremes(columns, along, stretches)
+    even = max(even, most - len(kept))
+    for at in (along[-1] * number / even for number in range(even)):
+        behind = bisect_left(along, at)
+        kept.add(min(behind, max(behind - 1, 0), key=lambda row: abs(along[row] - at)))
+    return sorted(kept)
+
+
+def _extremes(columns: Sequence[Sequence[float]], along: Sequence[int], stretches: int) -> set[int]:
+    """Where each column is lowest and highest in each stretch; the first and the last row."""
     width = -(-(along[-1] + 1) // stretches)
     bounds = [bisect_left(along, width * number) for number in range(stretches + 1)]
     kept = {0, len(along) - 1}
@@ -199,7 +227,7 @@ def thinned_rows(columns: Sequence[Sequence[float]], along: Sequence[int], most:
         for begin, end in pairwise(bounds):
             known = [(value, row) for row, value in enumerate(column[begin:end], begin) if isfinite(value)]
             kept |= {extreme(known, key=itemgetter(0))[1] for extreme in (min, max) if known}
-    return sorted(kept)
+    return kept
 
 
 MOST_COMPLETIONS = 1_000_000

@@ -15,7 +15,7 @@ from grpo_watch.engine.records import (
     MetricRow,
     Stream,
 )
-from grpo_watch.report.charts import sparks
+from grpo_watch.report.charts import charts, sparks
 from grpo_watch.web.run_pages import columns_document
 
 
@@ -58,6 +58,15 @@ def test_a_batch_of_an_older_state_lists_nothing() -> None:
     (view,) = detail.batches
     assert (view.patterns, view.listed) == ((bytes([0, 1]),), ())
     assert (detail.series.logged, detail.series.column("loss")) == (9, [0.5, 0.1])
+
+
+def test_a_metric_that_was_never_finite_has_its_chart_in_the_stored_detail() -> None:
+    recorder = RunDetailRecorder()
+    for step in range(1, 11):
+        recorder.observe(MetricRow("r", Stream.TRAIN, 1, step, {"reward_mean": 0.5, "kl_reference": math.inf}))
+    series = unpack(pack(recorder.detail())).series
+    (chart,) = [chart for chart in charts(series) if chart["title"] == "KL to the reference"]
+    assert chart["odd"] == 10
 
 
 def test_batches_are_bounded() -> None:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_watch.engine.records import MetricRow, Stream
-from grpo_watch.report.charts import LEVELS, SPARK_POINTS, sparks
-from grpo_watch.report.series import LIVE_NUMBERS, MOST_METRICS, NEWEST, Series, ThinnedColumns
+from grpo_watch.report.charts import LEVELS, POINTS, SPARK_POINTS, sparks
+from grpo_watch.report.series import LIVE_NUMBERS, LIVE_ROWS, MOST_METRICS, NEWEST, Series, ThinnedColumns, thinned_rows
 
 FEW = 2_000
 """Numbers that are kept in these tests: a thousand rows of two metrics."""
@@ -77,6 +78,55 @@ def test_a_hundred_thousand_steps_in_little_memory() -> None:
     assert (series.logged, series.places[1][-1]) == (100_000, 100_000)
 
 
+@pytest.mark.parametrize(("varying", "constant"), [(1, 0), (3, 57), (60, 0)])
+def test_a_long_run_has_no_wide_gaps_however_many_metrics_it_has(varying: int, constant: int) -> None:
+    noise = np.random.default_rng(3).normal(size=(10_000, varying)).tolist()
+    still = {f"still{number}": 0.0 for number in range(constant)}
+    series = Series(LIVE_NUMBERS, LIVE_ROWS)
+    for step, values in enumerate(noise, start=1):
+        series.take(row(step, {**{f"varies{number}": value for number, value in enumerate(values)}, **still}))
+    assert len(series) <= LIVE_ROWS
+    assert len(series) * (varying + constant) <= LIVE_NUMBERS
+    assert np.diff(series.pick(["varies0"], POINTS).steps).max() < 100
+
+
+def test_rows_are_bounded_too() -> None:
+    """Of one metric, and of none at all."""
+    series = Series(LIVE_NUMBERS, LIVE_ROWS)
+    for step in range(1, 10_001):
+        series.take(row(step, {"loss": None} if step % 2 else {"loss": 0.5}))
+    assert len(series) <= LIVE_ROWS
+    assert series.logged == 5_000
+    nothing = kept(row(step, {"loss": None}) for step in range(1, 1_001))
+    assert (len(nothing), nothing.logged, nothing.taken) == (0, 0, 1_000)
+
+
+def test_metrics_with_one_value_each_at_different_rows_are_bounded() -> None:
+    """Fifty scores, evaluated in turn."""
+    columns = [[0.5 if at % 50 == number else math.nan for at in range(5_000)] for number in range(50)]
+    shown = thinned_rows(columns, range(5_000), 500)
+    assert len(shown) <= 500
+    assert all(any(column[at] == 0.5 for at in shown) for column in columns)
+
+
+def test_a_metric_that_was_only_infinite_keeps_its_column() -> None:
+    series = kept(row(step, {"kl_reference": math.inf}) for step in range(1, 11))
+    again = Series.of(picked(series))
+    assert (again.metrics, again.odd_values("kl_reference")) == (["kl_reference"], 10)
+    assert (len(again), again.logged) == (10, 10)
+
+
+def test_a_thinned_row_is_not_counted_again() -> None:
+    """Two channels give a step's metrics one after the other, here the second one for all steps at once."""
+    series = Series(LIVE_NUMBERS, 500)
+    for name in ("loss", "entropy"):
+        for step in range(1, 2_001):
+            series.take(row(step, {name: 0.5}))
+    copy = series.copy()
+    copy.take(row(3, {"kl": 0.5}))
+    assert (series.logged, copy.logged) == (2_000, 2_000)
+
+
 def test_more_metrics_than_are_kept() -> None:
     rows = ({f"m{number:04}": 1.0 for number in range(400)} for _ in range(100))
     series = kept((row(step, values) for step, values in enumerate(rows, start=1)), LIVE_NUMBERS)
@@ -92,8 +142,8 @@ def test_many_restarts_are_bounded() -> None:
 def test_metrics_that_come_and_go_and_numbers_that_are_none() -> None:
     series = kept([row(1, {"loss": 0.5, "kl": math.nan}), row(2, {"kl": None}), row(3, {"kl": math.inf})])
     thinned = picked(series)
-    assert (thinned.steps, thinned.columns) == ([1, 2, 3], {"kl": [None, None, None], "loss": [0.5, None, None]})
-    assert (series.odd_values("kl"), series.odd_rows("kl"), thinned.odd["kl"]) == (2, [0, 2], 2)
+    assert (thinned.steps, thinned.columns) == ([1, 3], {"kl": [None, None], "loss": [0.5, None]})
+    assert (series.odd_values("kl"), series.odd_rows("kl"), thinned.odd["kl"]) == (2, [0, 1], 2)
 
 
 def test_odd_numbers_are_counted_when_they_are_thinned_too() -> None:
