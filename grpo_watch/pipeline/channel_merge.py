@@ -108,7 +108,7 @@ def _items(source: OpenedSource, live: LiveReading | None, *, followed: bool) ->
 MOST_ROWS = 250_000
 """Rows of one channel that `check` judges, which takes it a minute and a half on one core. A job logs some thousand.
 
-What has more is a bomb, or is watched by the daemon, which reads all of it in turns beside its other runs.
+Of what has more the report says so; the daemon reads all of it, in turns beside its other runs.
 """
 
 
@@ -118,8 +118,7 @@ def _bounded(source: OpenedSource) -> Iterator[Item]:
         for item in read():
             left -= isinstance(item, RawRow)
             if left < 0:
-                source.stats.problem = f"only its first {MOST_ROWS} rows are read; `run` reads them all"
-                yield RunEvent(source.name, EventKind.SOURCE_PROBLEM, text=f"{source.name}: {source.stats.problem}")
+                source.stats.problem = f"only its first {MOST_ROWS:,} rows are judged; `grpo-watch run` judges all"
                 return
             yield item
 

@@ -24,7 +24,7 @@ from grpo_watch.report.view import (
     top_view,
     views,
 )
-from grpo_watch.report.words import say
+from grpo_watch.report.words import say, sentence_words
 from grpo_watch.safe_text import visible
 
 SPECIAL = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|^(?:[-+#>=:]|\d+(?=[.)]))")
@@ -129,7 +129,8 @@ def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
 def _also(report: RunReport) -> Iterator[str]:
     say_so = partial(say, report.snapshot.language)
     lines = [*report.notes, *(say_so("problem: {what}", what=problem) for problem in report.problems)]
-    lines += [f"{channel.name}: {channel.problem}" for channel in report.channels if channel.problem]
+    said = partial(sentence_words, report.snapshot.language, part="errors")
+    lines += [f"{channel.name}{say_so(': ')}{said(channel.problem)}" for channel in report.channels if channel.problem]
     yield from [*(f"- {prose(line)}" for line in lines), ""] if lines else []
 
 

@@ -19,7 +19,7 @@ from grpo_watch.report.blindness import coverage, coverage_line, headline, verdi
 from grpo_watch.report.charts import POINTS, bands, charts, finding_charts
 from grpo_watch.report.check_document import ChannelReport, Provenance, RunReport, worst_first
 from grpo_watch.report.view import FindingView, causes, course, facts, judgement_lines, sentence, top_view, views, when
-from grpo_watch.report.words import say, shown
+from grpo_watch.report.words import say, sentence_words, shown
 from grpo_watch.safe_text import visible
 
 STYLES = tuple(f"web/static/{name}.css" for name in ("vendor/uPlot.min", "theme", "common"))
@@ -343,15 +343,15 @@ def _background(report: RunReport) -> Iterator[Html]:
         yield tag("details", tag("summary", say_so("{n} settings of the run", n=len(settings))), table)
     if report.channels:
         names = say_so("channel"), say_so("kind"), say_so("records"), say_so("trouble")
-        channels = _table(names, [_channel(each) for each in report.channels])
+        channels = _table(names, [_channel(each, report.snapshot.language) for each in report.channels])
         yield tag("details", tag("summary", say_so("{n} channels read", n=len(report.channels))), channels)
 
 
-def _channel(channel: ChannelReport) -> Html:
+def _channel(channel: ChannelReport, language: str) -> Html:
     skipped = ", ".join(f"{count} {reason}" for reason, count in channel.skipped.items())
     first = f"; first: {channel.first_bad}" if channel.first_bad else ""
     trouble = channel.problem or (f"skipped {skipped}{first}" if skipped else "")
-    cells: Sequence[object] = (channel.name, channel.kind, channel.records, trouble)
+    cells: Sequence[object] = (channel.name, channel.kind, channel.records, sentence_words(language, trouble, "errors"))
     return tag("tr", *(tag("td", cell) for cell in cells))
 
 

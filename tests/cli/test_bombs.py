@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,11 @@ from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.cli.main import run_cli
 from grpo_watch.engine.records import Tick
 from grpo_watch.pipeline import channel_merge
-from grpo_watch.report.check_document import RunReport
+from grpo_watch.report.check_document import Provenance, RunReport
+from grpo_watch.report.lines import laid_out
+from grpo_watch.report.markdown import markdown
+from grpo_watch.report.page import page
+from grpo_watch.report.text import render
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.files import decompress
 
@@ -52,7 +57,7 @@ def test_of_forty_bombs_that_are_cut_little_is_unpacked(
     assert "MiB of its text are read; unpack the file to read all" in capsys.readouterr().out
 
 
-def test_of_a_million_rows_of_state_so_many_are_judged_and_that_is_a_finding(
+def test_of_a_million_rows_of_state_so_many_are_judged_and_the_report_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(channel_merge, "MOST_ROWS", 500)
@@ -63,10 +68,20 @@ def test_of_a_million_rows_of_state_so_many_are_judged_and_that_is_a_finding(
         file.write("]}")
     (report,) = checked(tmp_path)
     assert report.snapshot.step == 500
-    (found,) = [each for each in report.snapshot.findings if each.rule == "source-unreachable"]
-    assert "only its first 500 rows are read" in found.summary
+    assert "source-unreachable" not in {each.rule for each in report.snapshot.findings}
+    limit = "only its first 500 rows are judged; `grpo-watch run` judges all"
+    assert [channel.problem for channel in report.channels if channel.problem] == [limit]
+    in_chinese = replace(report, snapshot=replace(report.snapshot, language="zh"))
+    provenance = Provenance("check", "1", 1e9)
+    for said in (
+        laid_out(render([in_chinese]), 200),
+        markdown([in_chinese], [], provenance),
+        page([in_chinese], [], provenance),
+    ):
+        assert "只判断前 500 行" in said
+        assert "only its first" not in said
     assert run_cli(["sources", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "only its first 500 rows are read; `run` reads them all" in said
+    assert limit in said
     records = int(said.split(" records, only its")[0].rpartition(" ")[2].replace(",", ""))
     assert records < 1_000  # not a million
