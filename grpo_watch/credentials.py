@@ -17,8 +17,9 @@ _HOOK = re.compile(
 )
 """Addresses at which everybody can post who knows them."""
 _KEY_BLOCK = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.{0,8000}?(?:-----END [A-Z ]{0,40}-----|\Z)", re.DOTALL
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16000}(?:-----END [A-Z ]{0,40}-----)?"
 )
+"""Up to the next five dashes, so that no part of the text is searched twice."""
 
 _NAME = re.compile(
     r"(?i)(?=[abckpstuw])(?P<name>token|(?:api[ _-]?)?key|secret|passw(?:or)?d|passphrase|pwd|pat|"
@@ -42,15 +43,42 @@ _KEYS = (
     *("api", "access", "account", "private", "signing", "encryption", "secret", "master"),
     *("license", "shared", "subscription", "storage", "ssh", "deploy"),
 )
-"""``access_key`` is a credential; ``prompt_key`` and ``reward_key`` name columns."""
+"""``access_key`` is a credential."""
+_SERVICES = frozenset(
+    (
+        *("wandb", "swanlab", "comet", "neptune", "mlflow", "trackio", "clearml", "hf", "huggingface", "modelscope"),
+        *("openai", "azure", "anthropic", "claude", "gemini", "google", "gcp", "aws", "groq", "mistral", "cohere"),
+        *("deepseek", "dashscope", "qwen", "together", "replicate", "fireworks", "openrouter", "nvidia", "serper"),
+        *("tavily", "runpod", "login", "judge", "llm"),
+    )
+)
+"""So is the ``key`` of one of these, whatever its value."""
+_OF_ACCESS = frozenset({"hub", "hf", "auth", "access", "api", "refresh", "session", "secret", "wandb", "swanlab"})
+"""And such a ``token``."""
+_COLUMNS = frozenset(
+    (
+        *("prompt", "response", "completion", "question", "answer", "input", "output", "label", "image", "video"),
+        *("dataset", "column", "dict", "reward", "score", "metric", "fn", "sort", "group", "primary", "foreign"),
+        *("cache", "hash", "public", "host"),
+    )
+)
+"""``prompt_key`` and ``best_metric_key`` name columns, ``cache_key`` a checksum; of other keys the value decides."""
 _OF_NAMES = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 _LONGEST_PREFIX = 40
 _BEGINS_LINE = re.compile(r"(?:^|\n)\s{0,40}(?:- )?\Z")
-_NOTHING = re.compile(r"(?:None|null|true|True|false|False)(?![^\s'\",;&)}\]])|<[^<>\s]{1,64}>|\$[{(A-Z]")
+_NOTHING = re.compile(
+    r"(?:None|null|true|True|false|False|<(?:[A-Z_-]{1,64}|(?:your|my)[a-z_-]{0,60})>|\$[A-Z_]{1,64})"
+    r"(?![^\s'\",;&)}\]])|\$[{(]"
+)
 """Or a placeholder, or a variable."""
 _NO_TOKEN = re.compile(r"[<\[|(]|-?\d{1,9}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?(?![^\s'\",;&)}\]])")
 """A special token (``<|im_end|>``, ``[PAD]``), or the number of one."""
 _GENERATED = re.compile(r"(?=[\w.~+/=-]{0,64}\d)(?=[\w.~+/=-]{0,64}[A-Za-z])[\w~+=][\w.~+/=-]{9}")
+_MIXED = re.compile(
+    r"(?=[\w.~+/=!@#$%^&*-]{0,64}\d)(?=[\w.~+/=!@#$%^&*-]{0,64}[A-Za-z])[\w~+=!@#$%^&*][\w.~+/=!@#$%^&*-]{5}"
+)
+"""Less is enough behind a name that stands for nothing else (``password hunter2``)."""
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F]{32,}")
 _LONG = re.compile(r"[\w.~+/=-]{16}")
 _VALUE = re.compile(r"[^\s'\",;&)}\]]{4,2000}")
 _QUOTED = {quote: re.compile(rf"[^\n{quote}]{{4,2000}}(?={quote})") for quote in "'\""}
@@ -118,25 +146,33 @@ def _end_of_secret(text: str, found: re.Match[str]) -> int:
     at, name, sign = found.end(), found["name"].lower(), found["sign"]
     before = text[max(0, found.start() - _LONGEST_PREFIX) : found.start()]
     prefix = before[len(before.rstrip(_OF_NAMES)) :]
-    flag, kind = prefix.startswith("-"), prefix.lower().rstrip("_-").replace("-", "_").rpartition("_")[2]
-    unsure = name in _UNSURE and not (name == "key" and (kind.endswith(_KEYS) or (flag and not kind)))
+    flag, kinds = prefix.startswith("-"), prefix.lower().replace("-", "_").strip("_").split("_")
+    kind = "login" if before.endswith("login(") else kinds[-1]
+    column, sure = name == "key" and kind in _COLUMNS, name not in _UNSURE or (name == "token" and kind in _OF_ACCESS)
+    if name == "key" and not column:
+        sure = kind.endswith(_KEYS) or not _SERVICES.isdisjoint((kind, *kinds)) or (flag and not kind)
     if (name == "token" and kind in _OF_TOKENIZERS) or (name in _SHORT and prefix[-1:].isalnum()):
         return 0
-    if _NOTHING.match(text, at) or (unsure and _NO_TOKEN.match(text, at)):
+    if _NOTHING.match(text, at) or (not sure and _NO_TOKEN.match(text, at)):
+        return 0
+    if name == "pwd" and not kind and text.startswith("/", at):  # the working directory
         return 0
     if "=" in sign:
         assigned = True
     elif ":" in sign and sign[:1] != " ":
-        assigned = not unsure or sign[0] != ":" or bool(prefix) or _BEGINS_LINE.search(before) is not None
+        assigned = sure or sign[0] != ":" or bool(prefix) or _BEGINS_LINE.search(before) is not None
     else:
-        assigned = flag and text[at] != "-"
-    generated = _GENERATED.match(text, at) or (name == "bearer" and _LONG.match(text, at))
+        assigned = flag and not text.startswith("-", at)
+    generated = (_MIXED if sure else _GENERATED).match(text, at) or (name == "bearer" and _LONG.match(text, at))
     if not generated and (not assigned or name in ("sig", "signature", "bearer")):
         return 0
     quote = found["quote"][-1:]
     value = _QUOTED[quote].match(text, at) if quote else None
     value = value or (_REST if name == "cookie" else _VALUE).match(text, at)
-    return 0 if value is None or (unsure and name == "key" and not _random(value[0])) else value.end()
+    if value is None or column:
+        return 0
+    drawn = sure or name != "key" or _random(value[0]) or (kind and _HEXADECIMAL.fullmatch(value[0]))
+    return value.end() if drawn else 0  # a hexadecimal ``key`` of no kind is a checksum
 
 
 def _random(word: str) -> bool:

@@ -93,6 +93,38 @@ def test_a_password_with_spaces_goes_whole() -> None:
     assert masked("login(password='correct horse battery', user='ada')") == "login(password='***', user='ada')"
 
 
+HEX = "3f1a9c0b7e5d2846a1b3c5d7e9f00112aabbccdd"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"--wandb-key {HEX}", "--wandb-key ***"),
+        (f"--wandb_key={HEX}", "--wandb_key=***"),
+        (f"WANDB_KEY={HEX}", "WANDB_KEY=***"),
+        (f"['--wandb_key', '{HEX}']", "['--wandb_key', '***']"),
+        (f"AZURE_OPENAI_KEY={HEX[:32]}", "AZURE_OPENAI_KEY=***"),
+        (f"wandb.login(key='{HEX}')", "wandb.login(key='***')"),
+        (f"FOO_KEY={HEX}", "FOO_KEY=***"),
+        ("--openai-key abcd1234efgh", "--openai-key ***"),
+        ("OPENAI_KEY=geheim", "OPENAI_KEY=***"),
+        ("--login-key geheim", "--login-key ***"),
+        ("hub_token=12345678", "hub_token=***"),
+        ("auth_token: <geheim1>", "auth_token: ***"),
+        ("password=$Ecret99", "password=***"),
+        ("password=<hunter2>", "password=***"),
+        ("password hunter2", "password ***"),
+        ("password p@ssw0rd!", "password ***"),
+        ("api-key hunter2x", "api-key ***"),
+        ("-----BEGIN PRIVATE KEY-----" * 3, "***" * 3),
+        (f"-----BEGIN PRIVATE KEY-----\n{'Ab3/' * 3_000}\n-----END PRIVATE KEY----- ok", "*** ok"),
+    ],
+)
+def test_what_a_name_or_place_gives_away(text: str, shown: str) -> None:
+    """Keys of services, also hexadecimal ones; and what looks like a variable, a placeholder or prose."""
+    assert masked(f"x {text}") == f"x {shown}"
+
+
 def test_all_of_a_cookie_goes() -> None:
     assert masked("Cookie: session=geheim1; other=geheim2") == "Cookie: ***"
 
@@ -109,6 +141,9 @@ def test_all_of_a_cookie_goes() -> None:
         "--prompt-key question --label_key answer --input_key prompt reward_fn_key=data_source key: metrics/reward",
         "KeyError: 'reward' (missing key model.layers.27.self_attn.q_proj.lora_A.default.weight)",
         "model.layers.0.mlp.experts.127.down_proj.weight_scale_inv",
+        f"cache_key={HEX} --sort-key {HEX[:32]} key='{HEX}' best_metric_key=val/Acc1Gsm8kAt2Xy",
+        "pwd=/workspace/exp12 PWD=/workspace/exp12, password=<YOUR_PASSWORD> password=${PW} HF_TOKEN=$HF_TOKEN",
+        "usage: train.py --token ",
         "commit 7ae557604adf67be50417f59c2c2f167def9a775",
         "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "xxh3 f3d1c0de5a7b4e21 of checkpoint-1200, crc32c 0x8a9136aa, run 3f2a9c4e5d6b",
