@@ -38,16 +38,24 @@ def test_a_release_runs_scripts_that_exist() -> None:
     assert all(job["needs"] == "build" for name, job in jobs.items() if name != "build")
 
 
-@pytest.mark.parametrize(("generations", "code"), [(8, 1), (3, 0)])
-def test_the_hook_refuses_what_preflight_calls_wrong(tmp_path: Path, generations: int, code: int) -> None:
-    """And passes a launch whose world size and data set are not known."""
+LAUNCH = "accelerate launch --num_processes 1 -m trl.scripts.grpo --per_device_train_batch_size 3 --num_generations"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("train_it.sh", f"{LAUNCH} 8\n", 1),
+        ("train_it.sh", f"{LAUNCH} 3\n", 0),
+        ("launch_db.sh", "pg_ctl start -D data\n", 0),
+        ("train-tokenizer.yaml", "vocab_size: 32000\n", 0),
+    ],
+)
+def test_the_hook_refuses_what_preflight_calls_wrong(tmp_path: Path, name: str, text: str, code: int) -> None:
+    """And passes a launch whose world size and data set are not known, and a file that launches no GRPO training."""
     (hook,) = yaml.safe_load(Path(".pre-commit-hooks.yaml").read_text())
-    launch = tmp_path / "train_it.sh"
+    launch = tmp_path / name
     assert re.search(hook["files"], str(launch))
-    launch.write_text(
-        f"accelerate launch --num_processes 1 -m trl.scripts.grpo --num_generations {generations} "
-        "--per_device_train_batch_size 3\n"
-    )
+    launch.write_text(text)
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [*shlex.split(hook["entry"]), str(launch)]
     assert subprocess.run(command, env=env, capture_output=True, check=False).returncode == code

@@ -26,18 +26,30 @@ def test_kubernetes_takes_the_head_pod_and_its_sidecar() -> None:
     assert f"tee {folder}/" in RAY_JOB["spec"]["entrypoint"]
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_job_on_ray_ends_as_its_trainer_did(tmp_path: Path, code: int) -> None:
+    trainer = tmp_path / "python"
+    trainer.write_text(f"#!/bin/sh\necho loss\nexit {code}\n")
+    trainer.chmod(0o755)
+    entrypoint = RAY_JOB["spec"]["entrypoint"].replace("/runs/my-run", str(tmp_path))
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["sh", "-c", entrypoint], env=env, stdout=subprocess.PIPE, check=False, timeout=60)
+    assert (done.returncode, done.stdout, (tmp_path / "train.log").read_text()) == (code, b"loss\n", "loss\n")
+
+
 @pytest.mark.parametrize("part", ["setup", "run"])
 def test_the_shell_reads_the_task(part: str) -> None:
     subprocess.run(["bash", "-n"], input=TASK[part], text=True, check=True)
 
 
-def test_the_task_notifies_before_it_stops_the_watcher(tmp_path: Path) -> None:
-    """Its own script, with programs that note how they are called."""
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_task_notifies_before_it_stops_the_watcher(tmp_path: Path, code: int) -> None:
+    """And ends as the trainer did: its own script, with programs that note how they are called."""
     programs = tmp_path / "grpo-watch" / "bin"
     programs.mkdir(parents=True)
     (programs / "grpo-watch").write_text('#!/bin/sh\necho "watch $*" >>"$HOME/calls"\nexec sleep 60\n')
-    for name, says in (("python", "train"), ("sleep", "wait")):
-        text = f'#!/bin/sh\n[ "$1" = 60 ] && exec /bin/sleep 60\necho "{says} $*" >>"$HOME/calls"\n'
+    for name, says, ends in (("python", "train", code), ("sleep", "wait", 0)):
+        text = f'#!/bin/sh\n[ "$1" = 60 ] && exec /bin/sleep 60\necho "{says} $*" >>"$HOME/calls"\nexit {ends}\n'
         (programs / name).write_text(text)
     for program in programs.iterdir():
         program.chmod(0o755)
@@ -48,7 +60,7 @@ def test_the_task_notifies_before_it_stops_the_watcher(tmp_path: Path) -> None:
         check=False,
         timeout=60,
     )
-    assert done.returncode == 0
+    assert done.returncode == code
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [call for call in calls if not call.startswith("watch")] == [
         "train train.py --output_dir output/my-run",
