@@ -23,7 +23,7 @@ from grpo_watch.archive.check_run import CheckSetup
 from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import SERVER, RemoteFolder, is_remote, refuse_page, remote_folders
 from grpo_watch.children.pool import processors, size_of
-from grpo_watch.cli.terminal import print_json, printed, progress_line
+from grpo_watch.cli.terminal import print_json, printed, progress_line, terminal_width
 from grpo_watch.cli.tracker_servers import discovering, local_paths, newest_below, taken_in
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
@@ -258,7 +258,7 @@ def diff_command(given: Namespace) -> int:
     if given.format == "json":
         print_json(comparison_document(comparison))
     else:
-        sys.stdout.write(printed(render_comparison(comparison), color=given.color))
+        sys.stdout.write(printed(render_comparison(comparison, terminal_width()), color=given.color))
     return DIFF_CODES[comparison.verdict]
 
 

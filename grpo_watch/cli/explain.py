@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from grpo_watch.preflight.assess import catalogue as preflight_checks
 from grpo_watch.report.lines import Line, aligned, columns
 from grpo_watch.report.words import say
 from grpo_watch.rules.packs import advisory_in, load_rules
-from grpo_watch.rules.runbook import Runbook, parameters_of, runbook_for
+from grpo_watch.rules.runbook import Node, Runbook, inline, parameters_of, runbook_for
 
 SCHEMA = "grpo-watch/explain/1"
 WIDTH = 100
@@ -107,12 +107,14 @@ def _lines(page: str, width: int) -> Iterator[Line]:
     for line in (*page.splitlines(), ""):
         if text and (code or ITEM.match(line) or line.startswith(("`" * 3, "#", "|", "<!--")) or not line.strip()):
             item = ITEM.match(text)
-            yield Line(text, hang=item.end() if item else 0)
+            yield _styled(Line(hang=item.end() if item else 0), inline(text))
             text = ""
         if table and not line.startswith("|"):
-            rows = list(aligned(table))
+            cells = [[_styled(Line(), inline(cell)) for cell in row] for row in table]
+            rows = list(aligned(cells))
             fit = all(columns(row.plain) <= width for row in rows)
-            yield from rows if fit else (Line("- " + " · ".join(filter(None, row)), hang=2) for row in table)
+            texts = (" · ".join(cell.plain for cell in row if cell.plain) for row in cells)
+            yield from rows if fit else (Line(f"- {text}", hang=2) for text in texts)
             table = []
         if line.startswith("```"):
             code = not code
@@ -126,6 +128,18 @@ def _lines(page: str, width: int) -> Iterator[Line]:
             yield Line()
         elif not line.startswith("<!--"):
             text = f"{text} {line.strip()}" if text else line
+
+
+def _styled(line: Line, nodes: Iterable[Node], style: str = "") -> Line:
+    """The line with these nodes of running text; code keeps its marks."""
+    for node in nodes:
+        if isinstance(node, str):
+            line.append(node, style)
+        elif node[0] == "code":
+            line.append(f"`{node[1]}`", style)
+        else:
+            _styled(line, node[1:], "bold" if node[0] == "strong" else style)
+    return line
 
 
 def _hints(rule: Rule) -> str:

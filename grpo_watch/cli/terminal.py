@@ -33,17 +33,18 @@ def begin(verbose: int, log_format: str, *, no_color: bool) -> bool:
     return not plain and sys.stdout.isatty()
 
 
-def printed(lines: Iterable[Line], *, color: bool, width: int | None = None) -> str:
-    """What is printed where there are so many columns.
-
-    By default as many as the terminal has; what is not a terminal gets its lines unwrapped, for ``grep`` and scripts.
-    """
+def terminal_width() -> int:
+    """The columns of the terminal; what is not a terminal gets its lines unwrapped, for ``grep`` and scripts."""
     import shutil  # noqa: PLC0415  --help needs none
 
-    from grpo_watch.report.lines import laid_out  # noqa: PLC0415  the same
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED
 
-    terminal = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED
-    return laid_out(lines, width or terminal, color=color)
+
+def printed(lines: Iterable[Line], *, color: bool, width: int | None = None) -> str:
+    """What is printed where there are so many columns, by default as many as ``terminal_width`` says."""
+    from grpo_watch.report.lines import laid_out  # noqa: PLC0415  --help needs none
+
+    return laid_out(lines, width or terminal_width(), color=color)
 
 
 def print_json(document: object) -> None:
@@ -59,13 +60,18 @@ def progress_line(label: str) -> Iterator[Callable[[str], None] | None]:
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
+    import shutil  # noqa: PLC0415  --help needs none
+
+    from grpo_watch.report.lines import clipped  # noqa: PLC0415  the same
+
     drawn = ""
 
     def draw(progress: str) -> None:
         nonlocal drawn
         if progress != drawn:
             drawn = progress
-            sys.stderr.write(f"{ERASED}{label[:LABEL]}  {progress}")
+            line = f"{label[:LABEL]}  {progress}"
+            sys.stderr.write(ERASED + clipped(line, shutil.get_terminal_size().columns - 1))
             sys.stderr.flush()
 
     try:

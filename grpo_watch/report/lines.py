@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 """Parameters of the control sequence SGR (ECMA-48, 8.3.117)."""
@@ -73,6 +73,11 @@ def aligned(rows: Sequence[Sequence[Line | str]], gap: int = 2, indent: int = 0)
 def padded(text: str, width: int) -> str:
     """The text with blanks up to this many columns."""
     return text + " " * (width - columns(text))
+
+
+def clipped(text: str, width: int) -> str:
+    """The text as far as it fits into so many columns."""
+    return text[: next((at for at, taken in enumerate(accumulate(map(_columns, text))) if taken > width), len(text))]
 
 
 def columns(text: str) -> int:

@@ -12,7 +12,7 @@ from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged, verdict_words
 from grpo_watch.report.check_document import RunReport, worst_first
-from grpo_watch.report.lines import Line, aligned, columns, padded
+from grpo_watch.report.lines import NARROWEST, Line, aligned, columns, padded
 from grpo_watch.report.view import (
     FindingView,
     by_cause,
@@ -210,8 +210,8 @@ RULE = (
 )
 
 
-def render_comparison(comparison: Comparison) -> Iterator[Line]:
-    """What the comparison found."""
+def render_comparison(comparison: Comparison, width: int) -> Iterator[Line]:
+    """What the comparison found, in so many columns."""
     yield _parted(comparison)
     for name, report in (("a", comparison.a), ("b", comparison.b)):
         shot = report.snapshot
@@ -220,11 +220,11 @@ def render_comparison(comparison: Comparison) -> Iterator[Line]:
         yield line.append("  " + " · ".join(facts(shot)), "dim")
     yield Line(_common(comparison), "dim", indent=2)
     if comparison.parted:
-        yield from _metrics(comparison)
+        yield from _metrics(comparison, width)
     yield from _others(comparison)
     if comparison.settings:
         yield Line("settings that differ", indent=2)
-        yield from _settings(comparison)
+        yield from _settings(comparison, width)
     yield from _lone_findings(comparison)
     yield Line(RULE, "dim")
 
@@ -248,7 +248,7 @@ def _common(comparison: Comparison) -> str:
     return f"{len(comparison.steps)} common steps, {comparison.steps[0]} to {comparison.steps[-1]}"
 
 
-def _metrics(comparison: Comparison) -> Iterator[Line]:
+def _metrics(comparison: Comparison, width: int) -> Iterator[Line]:
     rows = []
     for metric in comparison.parted:
         found = metric.parting
@@ -256,7 +256,7 @@ def _metrics(comparison: Comparison) -> Iterator[Line]:
             name = visible(metric.name) + ("" if metric.counted else " (not counted)")
             numbers = [_number(found.a), _number(found.b), _number(found.noise)]
             rows.append([name, f"step {found.step}", *numbers, f"step {found.differs}"])
-    return _below(["metric", "parted at", "a", "b", "noise", "first different"], rows)
+    return _below(["metric", "parted at", "a", "b", "noise", "first different"], rows, width)
 
 
 def _others(comparison: Comparison) -> Iterator[Line]:
@@ -274,9 +274,9 @@ def _others(comparison: Comparison) -> Iterator[Line]:
             yield Line(f"{words}: {', '.join(names)}", "dim", indent=2)
 
 
-def _settings(comparison: Comparison) -> Iterator[Line]:
+def _settings(comparison: Comparison, width: int) -> Iterator[Line]:
     rows = [[name, *_setting(a), *_setting(b)] for name, (a, b) in comparison.settings.items()]
-    return _below(["setting", "a", "read from", "b", "read from"], rows)
+    return _below(["setting", "a", "read from", "b", "read from"], rows, width)
 
 
 def _setting(setting: Setting | None) -> tuple[str, str]:
@@ -293,11 +293,34 @@ def _lone_findings(comparison: Comparison) -> Iterator[Line]:
         yield Line(visible(finding.summary), indent=4)
 
 
-def _below(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Line]:
-    """Rows below their titles and a rule, between empty lines."""
-    head, *lines = aligned([[Line(title, "dim") for title in titles], *rows], gap=3, indent=2)
-    rule = "─" * max(columns(line.plain.rstrip()) for line in (head, *lines))
-    yield from (Line(), head, Line(rule, indent=2), *lines, Line())
+def _below(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Line]:
+    """Rows below their titles and a rule, between empty lines.
+
+    In a table wider than ``width`` the first cells go on below themselves; where that is not enough, each row is text.
+    """
+    table, wide = _table_below(titles, rows, gap=3)
+    if wide > width:
+        wide -= len(titles) - 1
+        room = max(NARROWEST, max((len(row[0]) for row in rows), default=0) - (wide - width))
+        cut = [
+            [row[0][at : at + room], *(("",) * len(row[1:]) if at else row[1:])]
+            for row in rows
+            for at in range(0, len(row[0]), room)
+        ]
+        table, wide = _table_below(titles, cut, gap=2)
+    if wide > width:
+        pairs = (
+            (row[0], " · ".join(f"{a} {b}" for a, b in zip(titles[1:], row[1:], strict=True) if b)) for row in rows
+        )
+        table = [Line(f"{name}: {text}", indent=2, hang=2) for name, text in pairs]
+    yield from (Line(), *table, Line())
+
+
+def _table_below(titles: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> tuple[list[Line], int]:
+    """Titles, a rule and the rows; and the columns that they take."""
+    head, *lines = aligned([[Line(title, "dim") for title in titles], *rows], gap=gap, indent=2)
+    wide = max(columns(line.plain.rstrip()) for line in (head, *lines))
+    return [head, Line("─" * wide, indent=2), *lines], wide + 2
 
 
 def _number(value: float | None) -> str:

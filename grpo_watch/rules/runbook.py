@@ -123,7 +123,7 @@ def nodes(text: str) -> list[list[Any]]:
                 lines.popleft()
         elif HEADING.match(line):
             marks, _, title = line.partition(" ")
-            found.append([f"h{len(marks)}", *_inline(title)])
+            found.append([f"h{len(marks)}", *inline(title)])
         elif line.startswith("|") and lines and lines[0].startswith("|"):
             found.append(_table([line, *_while(lines, lambda each: each.startswith("|"))]))
         elif item:
@@ -131,10 +131,10 @@ def nodes(text: str) -> list[list[Any]]:
             kind = "ul" if line[0] in "-*" else "ol"
             if not found or found[-1][0] != kind:
                 found.append([kind])
-            found[-1].append(["li", *_inline(" ".join(inner))])
+            found[-1].append(["li", *inline(" ".join(inner))])
         elif line.strip():
             running = _while(lines, lambda each: bool(each.strip()) and not BLOCK.match(each))
-            found.append(["p", *_inline(" ".join(map(str.strip, (line, *running))))])
+            found.append(["p", *inline(" ".join(map(str.strip, (line, *running))))])
     return found
 
 
@@ -148,11 +148,11 @@ def _while(lines: deque[str], holds: Callable[[str], bool]) -> list[str]:
 
 def _table(lines: Sequence[str]) -> list[Any]:
     head, _, *body = ([cell.strip() for cell in CELLS.split(line.strip())[1:-1]] for line in lines)
-    rows = [["tr", *(["td", *_inline(cell)] for cell in row)] for row in body]
-    return ["table", ["thead", ["tr", *(["th", *_inline(cell)] for cell in head)]], ["tbody", *rows]]
+    rows = [["tr", *(["td", *inline(cell)] for cell in row)] for row in body]
+    return ["table", ["thead", ["tr", *(["th", *inline(cell)] for cell in head)]], ["tbody", *rows]]
 
 
-def _inline(text: str) -> list[Node]:
+def inline(text: str) -> list[Node]:
     """Code, emphasis and the words of links in running text; all else stays text."""
     found: list[Node] = []
     at = 0
@@ -162,8 +162,8 @@ def _inline(text: str) -> list[Node]:
         if code:
             found.append(["code", code])
         elif strong or emphasis:
-            found.append(["strong" if strong else "em", *_inline(strong or emphasis)])
+            found.append(["strong" if strong else "em", *inline(strong or emphasis)])
         else:
-            found += _inline(link) if link else [escaped]
+            found += inline(link) if link else [escaped]
         at = mark.end()
     return found + ([text[at:]] if text[at:] else [])

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from grpo_watch import check
 from grpo_watch.cli.main import run_cli
+from grpo_watch.report.compare import compare
+from grpo_watch.report.lines import columns, laid_out
+from grpo_watch.report.text import render_comparison
 from tests.support.bundles import unpack
 
 
@@ -88,6 +92,25 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].split()[:3] == ["a", "trl-1.16.0-03-healthy-warmup", "healthy"]
     assert lines[2].split()[:3] == ["b", "trl-1.16.0-09-frozen-lr0", "critical"]
     assert any(line.split()[:4] == ["learning_rate", "step", "2", "1.5e-05"] for line in lines)
+
+
+def test_in_a_narrow_terminal_the_tables_stay_in_their_columns(tmp_path: Path) -> None:
+    """Long names go on below themselves; where that is not enough, each row is text."""
+    name = "reward_function_mean[sum_of_vowels_and_format]"
+    for run, scale in (("a", 1.0), ("b", 5.0)):
+        rows = [{"step": step, "loss": 0.5, f"rewards/{name[21:-1]}/mean": scale * step} for step in range(1, 31)]
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "logging.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    comparison = compare(check(tmp_path / "a", beta=0.04), check(tmp_path / "b", beta=0.0))
+    wide, at_80, at_40 = (laid_out(render_comparison(comparison, width), width).splitlines() for width in (200, 80, 40))
+    assert any(line.startswith(f"  {name}   step 4 ") for line in wide)
+    at = next(number for number, line in enumerate(at_80) if line.startswith("  metric"))
+    head, rule, first, second = at_80[at : at + 4]
+    assert head.endswith("first different")
+    assert (set(rule.strip()), len(rule)) == ({"─"}, len(head))
+    assert (first.split()[1:3], first.split()[0] + second.strip()) == (["step", "4"], name)
+    assert "parted at step 4 · a 4 · b 20 · noise" in " ".join(map(str.strip, at_40))
+    assert all(columns(line) <= width for lines, width in ((at_80, 80), (at_40, 40)) for line in lines)
 
 
 def test_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,6 +184,18 @@ def test_people_see_which_checkpoint_is_read(
     assert capsys.readouterr().err == f"\r\x1b[K{shown}  0 MB read\r\x1b[K"
 
 
+def test_progress_stays_in_one_line_of_a_narrow_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that wraps would not be erased; wide characters take two columns."""
+    save(tmp_path / ("结" * 20), a=[1.0])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "22")
+    assert run_cli(["digest", str(tmp_path / ("结" * 20))]) == 0
+    assert capsys.readouterr().err == f"\r\x1b[K{'结' * 10}\r\x1b[K"
+
+
 def test_missing_path_is_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["digest", str(tmp_path / "missing")]) == 2
     assert "no such file or folder" in capsys.readouterr().err

@@ -42,6 +42,20 @@ def test_a_proxy_that_is_none_is_an_outcome(
     assert "heim" not in outcome.detail + reported.text
 
 
+def test_an_address_of_ipv6_is_exempt_from_the_proxy(
+    reported: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``NO_PROXY`` names it without brackets."""
+    with receiving() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        endpoint = HttpEndpoint(HttpAccess({}), lambda: 0.0)
+        assert endpoint.send("POST", "http://[::1]:9/").result is DeliveryResult.DELIVERED
+        monkeypatch.setenv("no_proxy", "localhost,::1")
+        endpoint.send("POST", "http://[::1]:9/")
+        assert len(proxy.sent) == 1
+
+
 def test_a_proxy_that_refuses_and_repeats_the_password(
     reported: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_watch.report.lines import Line, aligned, columns, laid_out
+from grpo_watch.report.lines import Line, aligned, clipped, columns, laid_out
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ def test_colours_end_with_each_line_and_blanks_have_none() -> None:
         "\x1b[1;31mfrozen \x1b[0m\x1b[1;31;2msince\x1b[0m\n\x1b[1;31;2mstep 3\x1b[0m\n"
     )
     assert laid_out([line], 12) == "frozen since\nstep 3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"), [("abc", 3, "abc"), ("abcd", 3, "abc"), ("结论", 3, "结"), ("a", 0, "")]
+)
+def test_what_is_clipped_fits(text: str, width: int, shown: str) -> None:
+    assert clipped(text, width) == shown
 
 
 def test_cells_are_below_each_other() -> None:

@@ -134,7 +134,7 @@ def _proxy(target: urllib3.util.Url) -> urllib3.util.Url | None:
     """
     named = getproxies()
     proxy = named.get(target.scheme or "") or named.get("all")
-    if not proxy or proxy_bypass(target.netloc or ""):
+    if not proxy or proxy_bypass(target.netloc or "") or proxy_bypass((target.host or "").strip("[]")):
         return None
     try:
         found = urllib3.util.parse_url(proxy if "://" in proxy else f"http://{proxy}")
