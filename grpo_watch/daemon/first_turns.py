@@ -29,6 +29,9 @@ def begin(run: WatchedRun, found: FoundRun, rules: RuleSet, now: float, *, grown
     """
     if run.is_read:
         run.close(now)
+    wholes = {channel.whole for channel in found.channels if channel.run}
+    if not wholes.isdisjoint(run.state_writer.cursors(run.name)):
+        run.state_writer.forget(run.name)  # rows of other runs in its file are stored as its own
     run.begin(found, rules, now, _first_turns(run, now, grown=grown), urgent=_has_news(run, found))
 
 

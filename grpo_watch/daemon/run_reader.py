@@ -171,10 +171,14 @@ class RunReader:
                 yield item
 
     def reads_unlike(self, found: FoundRun) -> bool:
-        """Whether a known channel would be read in another way: what it read shows better in one that is new."""
+        """Whether a known channel would be read in another way.
+
+        What it read shows better in one that is new, or its file holds more runs by now.
+        """
         fewer = without_tables(found).keys() - without_tables(self.found).keys() - self._silent
         known = {channel.name for channel in self.found.channels} | {source.name for source in self._opened.sources}
-        return not fewer.isdisjoint(known)
+        parted = {channel.whole for channel in found.channels if channel.run}
+        return not (fewer | parted).isdisjoint(known)
 
     def open(self, pipeline: Pipeline) -> Sequence[Item]:
         """Open the channels that are not open yet; returns the items that announce them."""

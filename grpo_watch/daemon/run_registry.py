@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from grpo_watch.daemon import first_turns
 from grpo_watch.daemon.run_detail import counts_of
@@ -21,6 +22,7 @@ from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.sources.base import Submit
 from grpo_watch.sources.discovery.discover import FoundRun, newest_write
+from grpo_watch.sources.rows.layouts import MARK
 from grpo_watch.store.state import StoredBatch
 
 SETTLE_SECONDS = 60.0
@@ -164,8 +166,7 @@ class RunRegistry:
         self._found = None
         whole = self._looks % WHOLE_LOOKS == 0
         names: set[str] = set()
-        for run in found:
-            identity = _identity_of(run)
+        for run, identity in zip(found, _identities_of(found, self._state_writer.name_of), strict=True):
             same = self._by_identity.get(identity)
             if not whole and same is not None and same.is_read and same.reader.has_all(run):
                 names.add(same.name)
@@ -339,10 +340,41 @@ def _inodes(found: Iterable[FoundRun]) -> frozenset[int]:
     return frozenset(nodes)
 
 
+def _identities_of(found: Sequence[FoundRun], name_of: Callable[[str], str | None]) -> list[str]:
+    """What stays of each run when its name would change: its folder, its address, or its log file and its name in that.
+
+    One of several in a file keeps what identified the file while it held one: the run of that name, else the first.
+    """
+    identities = list(map(_identity_of, found))
+    taken = set(identities)
+    held: dict[Path, list[int]] = {}
+    for at, run in enumerate(found):
+        if _is_part(run):
+            held.setdefault(run.channels[0].path, []).append(at)
+    for path, places in held.items():
+        first = found[places[0]]
+        for before in (_text(path), _text(first.root)):
+            name = None if before in taken else name_of(before)
+            heirs = [at for at in places if found[at].name == name]
+            if name is not None and (heirs or first.channels[0].what.tracker is None):
+                identities[(heirs or places)[0]] = before
+                taken.add(before)
+                break
+    return identities
+
+
 def _identity_of(run: FoundRun) -> str:
-    """What stays of a run when its name would change: its folder, its address, or the log file that is a run."""
     if run.remote:
         return run.remote
     lone = bool(run.channels) and not run.channels[0].in_folder
-    path = run.channels[0].path if lone else run.root
+    path = _text(run.channels[0].path if lone else run.root)
+    return f"{path}{MARK}{run.channels[0].run}" if _is_part(run) else path
+
+
+def _is_part(run: FoundRun) -> bool:
+    """Whether it is one of the runs that a file holds."""
+    return bool(run.channels) and not run.channels[0].in_folder and bool(run.channels[0].run)
+
+
+def _text(path: Path) -> str:
     return str(path.absolute()).encode("utf-8", "backslashreplace").decode()

@@ -76,6 +76,10 @@ class StateWriter:
         """What the page of a run showed at its end, packed; None where nothing is stored or it can't be read."""
         return None if run in self._unregistered.values() else _or(None, lambda: self.store.history(run))
 
+    def name_of(self, identity: str) -> str | None:
+        """The name of the run with this identity; None where it is not known, or can't be read."""
+        return self._unregistered.get(identity) or _or(None, lambda: self.store.name_of(identity))
+
     def register(self, identity: str, wanted: str, now: float) -> str:
         """The run's name, which never changes."""
         try:

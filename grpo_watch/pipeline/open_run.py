@@ -17,7 +17,6 @@ from grpo_watch.sources.base import KeptTexts, Source, SourceStats, Submit
 from grpo_watch.sources.discovery.channels import COMPLETIONS, ChannelContent
 from grpo_watch.sources.discovery.discover import FoundChannel, FoundRun
 from grpo_watch.sources.discovery.look import LEADS_OUT
-from grpo_watch.sources.discovery.several_runs import run_name
 from grpo_watch.sources.settings.run_config import from_user
 
 if TYPE_CHECKING:
@@ -178,12 +177,14 @@ def _own_of(
 ) -> dict[str, Any]:
     """What only the source of such a channel is given."""
     own: dict[str, Any] = {"columns": columns} if channel.what in MAPPED else {}
+    if channel.run:
+        own |= {"run": channel.run, "named_by": channel.named_by}
     if channel.what is ChannelContent.CONSOLE:
         own["tables"] = tables
     elif channel.what is ChannelContent.CHECKPOINTS and care is not None:
         own = {"limits": care}
     elif channel.what.tracker is not None:
-        own = {"run": run_name(channel.name), "tables": tables}
+        own = {"run": channel.run, "tables": tables}
     return own
 
 

@@ -201,6 +201,12 @@ class Store:
         with _reading():
             return deliveries.read(self._database)
 
+    def name_of(self, identity: str) -> str | None:
+        """The name of the run with this identity; None where it is not known."""
+        with _reading():
+            found = self._database.execute("SELECT name FROM runs WHERE identity = ?", (identity,)).fetchone()
+        return str(found[0]) if found is not None else None
+
     # changing it
 
     def register(self, identity: str, wanted: str, now: float) -> str:
@@ -208,10 +214,10 @@ class Store:
 
         A name that another run holds is prefixed with parents of the identity until it is free.
         """
+        known = self.name_of(identity)
+        if known is not None:
+            return known
         with _reading():
-            found = self._database.execute("SELECT name FROM runs WHERE identity = ?", (identity,)).fetchone()
-            if found is not None:
-                return str(found[0])
             name = _free(wanted, identity, self._numbers)
             insert = "INSERT INTO runs (name, identity, first_seen) VALUES (?, ?, ?)"
             number = self._database.execute(insert, (name, identity, now)).lastrowid

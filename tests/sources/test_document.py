@@ -155,7 +155,7 @@ def test_runs_with_the_same_metrics_are_runs_of_their_own(tmp_path: Path, wrappe
     runs = {"base": of_run(0, 4), "more KL": of_run(1, 6)}
     path.write_text(json.dumps({"curves": runs} if wrapped else runs))
     assert [run.name for run in discover(tmp_path)] == ["curves.json#base", "curves.json#more KL"]
-    source = DocumentSource("curves.json#more KL", path, [tmp_path])
+    source = DocumentSource("curves.json#more KL", path, [tmp_path], run="more KL")
     found = [item for item in source.poll(None) if isinstance(item, RawRow)]
     assert [(row.step, row.values["reward"]) for row in found] == [(n + 1, 1 + n / 10) for n in range(6)]
 
@@ -196,7 +196,7 @@ def test_a_list_of_runs_with_rows_of_their_own(tmp_path: Path, wrapped: bool) ->
     runs = [{"tag": f"lr{n}", "lr": n, "peak_reward": 0.5, "step_log": STEPS} for n in (1, 2, 3)]
     path.write_text(json.dumps({"results": runs} if wrapped else runs))
     assert [run.name for run in discover(tmp_path)] == [f"sweep.json#lr{n}" for n in (1, 2, 3)]
-    source = DocumentSource("sweep.json#lr2", path, [tmp_path])
+    source = DocumentSource("sweep.json#lr2", path, [tmp_path], run="lr2")
     assert [item.step for item in source.poll(None) if isinstance(item, RawRow)] == [1, 2, 3, 4, 5]
 
 

@@ -58,7 +58,8 @@ class FoundChannel:
     ``segment`` orders channels of one kind that follow each other; a higher one is a new attempt. ``shows_end``: the
     end of the run shows here. ``in_folder`` is False for a log file that is a run by itself. ``opens`` makes the source
     of a channel that is no file: it takes the name, a function for the group size, segment, cursor, and whether
-    excerpts are wanted.
+    excerpts are wanted. ``run``: which of the runs in the file it is, the end of the name behind a ``#``; ``named_by``:
+    the columns that say so.
     """
 
     name: str
@@ -68,6 +69,13 @@ class FoundChannel:
     shows_end: bool = False
     in_folder: bool = True
     opens: Opens | None = field(default=None, compare=False, repr=False)
+    run: str = ""
+    named_by: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> str:
+        """The name of the channel if the file held one run alone."""
+        return self.name.removesuffix(f"{MARK}{self.run}")
 
 
 class FoundRun(Struct, frozen=True):
@@ -282,9 +290,10 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
     table = frameworks().get(part.framework or "")
     metrics_end = part.what is ChannelContent.JSONL and table is not None and table.traces.shows_end
     name = _relative(part.path if part.path != part.folder else part.folder / part.what.files, draft.root)
-    if part.job and part.what is not ChannelContent.CONSOLE:
-        name = f"{name}{MARK}{part.job}"
-    return FoundChannel(name, part.what, part.path, segment, own_end or metrics_end, in_folder=not draft.lone)
+    run = part.job if part.job and part.what is not ChannelContent.CONSOLE else ""
+    name = f"{name}{MARK}{run}" if run else name
+    ends, in_folder = own_end or metrics_end, not draft.lone
+    return FoundChannel(name, part.what, part.path, segment, ends, in_folder, run=run, named_by=part.named_by)
 
 
 def _config_channels(parts: Sequence[FoundPart], draft: RunDraft, order: dict[FoundPart, int]) -> list[FoundChannel]:

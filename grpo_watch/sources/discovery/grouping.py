@@ -42,7 +42,10 @@ OF_STEPS = (ChannelContent.COMPLETION_DUMPS, ChannelContent.ROLLOUT_SUMMARIES)
 
 
 class FoundPart(Struct, frozen=True):
-    """A channel before it has a name: what, where, the folder it was found in, and whose it is if its name differs."""
+    """A channel before it has a name: what, where, the folder it was found in, and whose it is if its name differs.
+
+    ``named_by``: the columns that name the job where its rows stand among others.
+    """
 
     what: ChannelContent
     path: Path
@@ -50,6 +53,7 @@ class FoundPart(Struct, frozen=True):
     framework: str | None = None
     problem: str = ""
     job: str | None = None
+    named_by: tuple[str, ...] = ()
 
     @property
     def from_wandb(self) -> bool:

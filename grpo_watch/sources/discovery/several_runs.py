@@ -13,18 +13,18 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from grpo_watch import lazy_re as re
 from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.row_numbers import STEPS
 from grpo_watch.sources.discovery.channels import TRACKERS, ChannelContent
 from grpo_watch.sources.discovery.grouping import FoundPart, RunDraft, job_name
+from grpo_watch.sources.files.decompress import beginning
 from grpo_watch.sources.files.reading import open_regular, real_path
 from grpo_watch.sources.rows.document import parts_in, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, TableParser
 from grpo_watch.sources.rows.jsonl import decode, runs_in
-from grpo_watch.sources.rows.layouts import MARK, NAMES_RUN, run_columns, runs_of
+from grpo_watch.sources.rows.layouts import MARK, NAMES_RUN, RUN_COLUMNS, runs_of
 from grpo_watch.sources.rows.pieces import LARGEST, pieces_in
 from grpo_watch.sources.rows.tables import LOOKED_AT, arms_of, grid, keys_of, row_of
 from grpo_watch.sources.trackers import framing
@@ -35,7 +35,6 @@ SPAN_LOOKED_AT = 1 << 20
 """Bytes at the beginning and at the end of a log in which a row of its history is looked for."""
 FIRST_LOOKED_AT = 1 << 16
 """Bytes of the beginning in which a log of several runs names one; its end is looked at only then."""
-RUN = re.compile(r"\.(?:db|sqlite)#(.+)", re.DOTALL)
 DATABASES = frozenset(what for what, one in TRACKERS if issubclass(one, DatabaseSource) and ".db" in one.SUFFIXES)
 """Files that hold several runs."""
 BLOCK_LOGS = {what: one for what, one in TRACKERS if issubclass(one, BlockLog)}
@@ -144,12 +143,6 @@ def _runs(part: FoundPart, roots: Sequence[Path]) -> list[LoggedRun]:
     return part.what.tracker.runs(part.path, roots) if part.what.tracker is not None else []
 
 
-def run_name(channel: str) -> str:
-    """The run's name in the name of its channel."""
-    found = RUN.search(channel)
-    return found[1] if found is not None else ""
-
-
 FEWEST = 2
 """Files of one run that are put together."""
 OF_ANY = frozenset(
@@ -233,11 +226,11 @@ def per_arm(draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
     split, parts = _joined(draft, roots)
     rest: list[FoundPart] = []
     for part in parts:
-        names = _names(part, roots)
+        names, named_by = _names(part, roots)
         rest += [] if names else [part]
         for name in names:
             lone = f"{part.path.name}{MARK}{name}"
-            split.append(RunDraft(draft.root, [replace(part, job=name)], lone=lone))
+            split.append(RunDraft(draft.root, [replace(part, job=name, named_by=named_by)], lone=lone))
     if not split:
         return [replace(draft, parts=rest)] if rest or not draft.parts else []
     return [*([replace(draft, parts=rest)] if rest else []), *split]
@@ -281,31 +274,45 @@ def _pieces(part: FoundPart, roots: Sequence[Path]) -> list[tuple[str, str]]:
     return []
 
 
-def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[str, ...]:
+def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The runs in a file that holds several, and the columns that name them."""
     document = part.what is ChannelContent.JSON_DOCUMENT
     table = part.what is ChannelContent.TABLE and part.path.suffix in {".csv", ".tsv"}
     lines = part.what is ChannelContent.JSONL
     if part.job is not None or not (document or table or lines):
-        return ()
+        return (), ()
     with suppress(OSError, SourceError):
-        if lines and not _may_hold_runs(part.path, roots):
-            return ()
-        text = _text(part.path, roots, LOOKED_AT)
-        if text is not None:
-            runs = runs_in(text) if lines else arms_of(text).names
-            return runs_of(parts_in(text, part.path.name)) if document else runs
-    return ()
+        if document:
+            text = _text(part.path, roots, LOOKED_AT)
+            return (runs_of(parts_in(text, part.path.name)) if text is not None else ()), ()
+        if table:
+            arms = arms_of(_first_lines(part.path, roots))
+            return arms.names, arms.named_by
+        if _may_hold_runs(part.path, roots):
+            named = runs_in(_first_lines(part.path, roots))
+            return tuple(named.rows), named.columns
+    return (), ()
 
 
 def _may_hold_runs(path: Path, roots: Sequence[Path]) -> bool:
-    """Whether the first and the last rows of a log name different runs."""
+    """Whether the first and the last rows of a log's looked-at beginning name different runs."""
     with os.fdopen(open_regular(path, (*roots, real_path(path).parent)), "rb") as file:
         first = file.read(FIRST_LOOKED_AT)
         if not NAMES_RUN.search(first):
             return False
-        file.seek(max(len(first), os.fstat(file.fileno()).st_size - SPAN_LOOKED_AT))
-        rows = filter(None, map(decode, (first + b"\n" + file.read()).splitlines()))
-        return len({tuple(str(row[key]) for key in run_columns(row)) for row in rows if run_columns(row)}) > 1
+        size = min(LOOKED_AT, os.fstat(file.fileno()).st_size)
+        file.seek(max(len(first), size - SPAN_LOOKED_AT))
+        last = file.read(max(0, size - file.tell()))
+        rows = filter(None, map(decode, (first + b"\n" + last).splitlines()))
+        names = [{key: str(value) for key, value in row.items() if key.strip().lower() in RUN_COLUMNS} for row in rows]
+        return len({tuple(one.values()) for one in names if one}) > 1
+
+
+def _first_lines(path: Path, roots: Sequence[Path]) -> str:
+    """The whole lines in the beginning of a file that is looked at for runs; what it grows by later changes nothing."""
+    data = beginning(path, (*roots, real_path(path).parent), LOOKED_AT)
+    data = data[: data.rfind(b"\n") + 1] if len(data) == LOOKED_AT else data
+    return data.decode("utf-8", "replace")
 
 
 def _text(path: Path, roots: Sequence[Path], largest: int) -> str | None:

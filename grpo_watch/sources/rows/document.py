@@ -23,7 +23,7 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.python_literal import BROKEN, literal
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.decompress import SUFFIXES, beginning, unpacked_name
-from grpo_watch.sources.rows.layouts import MARK, METRIC_NAMES, Rows, is_number, parts_of, shows_reward, single_number
+from grpo_watch.sources.rows.layouts import METRIC_NAMES, Rows, is_number, parts_of, shows_reward, single_number
 from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
 from grpo_watch.sources.settings.documents import plain_yaml
 
@@ -119,15 +119,19 @@ def _digest(row: Item) -> str:
 class DocumentSource(RewrittenSource):
     """Reads one document.
 
-    Of several parts with rows it reads the one that the channel is named after, else the first. Rows without a step of
-    their own are counted from 1.
+    Of several parts with rows it reads the one called ``run``, else the first. Rows without a step of their own are
+    counted from 1.
     """
+
+    def _begin(self, *, run: str = "", **own: Any) -> None:
+        self._run = run
+        super()._begin(**own)
 
     def items(self, text: str, seen: float | None) -> Sequence[Item]:
         """The rows of the part that is read."""
-        parts, run = parts_in(text, self._path.name), self.name.partition(MARK)[2]
-        chosen = run or next(iter(parts), "")
-        for name in parts if not run else ():
+        parts = parts_in(text, self._path.name)
+        chosen = self._run or next(iter(parts), "")
+        for name in parts if not self._run else ():
             if name != chosen and shows_reward(parts[name]):
                 self._skip(f"{name}: {len(parts[name])} rows are left aside")
         return [item for number, row in enumerate(parts.get(chosen, ()), 1) for item in self._row(row, number, seen)]

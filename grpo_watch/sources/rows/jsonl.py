@@ -20,7 +20,7 @@ from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.frameworks.guessing import OF_STEPS, guess, names_updates
 from grpo_watch.sources.base import ChannelSource, Skip
 from grpo_watch.sources.files.tail import SplitLine, Tail
-from grpo_watch.sources.rows.layouts import MARK, by_run, names_run, run_columns, single_number, step_key
+from grpo_watch.sources.rows.layouts import NamedRuns, by_run, run_named, single_number, step_key
 from grpo_watch.sources.rows.step_assembly import StepFeed
 
 OF_TRAINING = OF_STEPS | {"reward_mean"}
@@ -119,11 +119,16 @@ class JsonlSource(LineSource):
     a run resumes, and writes NaN and infinities as null, which is read as NaN.
 
     ``train_runtime`` means that training finished; a summary line without it, that it crashed.
+
+    Of several runs that the columns ``named_by`` tell apart it reads the one called ``run``.
     """
+
+    def _begin(self, *, run: str = "", named_by: Sequence[str] = (), **own: Any) -> None:
+        self._run, self._named_by = run, named_by
+        super()._begin(**own)
 
     def _recall(self, state: Mapping[str, Scalar]) -> None:
         self._last, self._finished = row_numbers.whole(state.get("step")), state.get("finished") is True
-        self._run = self.name.partition(MARK)[2]
 
     def _remembered(self) -> dict[str, Scalar]:
         return {"step": self._last, "finished": self._finished}
@@ -143,14 +148,14 @@ class JsonlSource(LineSource):
         if len(line.data) > LONGEST_KEY and (long := {key for key in row if len(key) > LONGEST_KEY}):
             self._skip(Skip.BAD_VALUE, f"{len(long)} keys of more than {LONGEST_KEY} characters")
             row = {key: value for key, value in row.items() if key not in long}
-        if "train_runtime" in row:
+        if "train_runtime" in row and run_named(row, self._named_by) in {None, self._run}:
             self._finished = True
             step = row_numbers.place(row).step or self._last
             return RunEvent(self.name, EventKind.FINISHED, step, segment=self.segment, seen=seen)
         return self._row(row, seen)
 
     def _row(self, row: dict[str, Any], seen: float | None) -> RawRow | None:
-        if self._run and not names_run(row, run_columns(row), self._run):
+        if self._named_by and run_named(row, self._named_by) != self._run:
             return None
         if self._columns:
             own = {column: name for name, column in self._columns.items()}
@@ -264,10 +269,10 @@ class JsonlPiecesSource(TailSource):
             self.stats.skip(Skip.DUPLICATE, f"byte {line.start}: step {step} was complete already")
 
 
-def runs_in(text: str) -> tuple[str, ...]:
+def runs_in(text: str) -> NamedRuns:
     """The runs whose rows stand in one file of JSON lines; none where it holds one alone."""
     rows = [named_step(row) for line in text.splitlines() if (row := decode(line.encode())) is not None]
-    return tuple(by_run([row for row in rows if row_numbers.place(row).step is not None]))
+    return by_run([row for row in rows if row_numbers.place(row).step is not None])
 
 
 FEWEST = 4

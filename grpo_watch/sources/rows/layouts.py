@@ -9,8 +9,10 @@ from __future__ import annotations
 from array import array
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
 
 from grpo_watch import lazy_re as re
 from grpo_watch.frameworks import row_numbers
@@ -34,12 +36,19 @@ MARK = "#"
 """What stands between the file and the run's name in the name of a channel."""
 RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
 RUN_COLUMNS = frozenset(
-    {"arm", "run", "run_id", "run_name", "runid", "name", "experiment", "exp", "exp_name", "variant", "method"}
-    | {"config", "setting", "seed", "model", "trial", "condition", "group", "algo", "algorithm"}
-    | {"agent", "agent_id", "agent_name"}
+    {"arm", "run", "run_id", "run_name", "runid", "experiment", "exp", "exp_name", "variant", "method"}
+    | {"setting", "seed", "trial", "condition", "algo", "algorithm", "agent", "agent_id", "agent_name"}
 )
-"""Columns with which people name the runs of one table, or the agents that are trained beside each other."""
-NAMES_RUN = re.compile(rb'"(?:' + "|".join(sorted(RUN_COLUMNS)).encode() + rb')":')
+"""Columns with which people name the runs of one log, or the agents that are trained beside each other."""
+TABLE_COLUMNS = RUN_COLUMNS | {"config", "group", "model", "name"}
+"""Those of a table, too; in logs they name what is part of a run: a data set, a group of completions, a network."""
+NAMES_RUN = re.compile(rb'"\s{0,3}(?:' + "|".join(sorted(RUN_COLUMNS)).encode() + rb')\s{0,3}"\s{0,3}:', re.IGNORECASE)
+PARTS_OF_RUN = re.compile(r"actor|critic|train(?:ing)?|holdout|held[ _-]?out|rollout|update", re.IGNORECASE)
+"""Values that name a part of a run, besides those of evaluations."""
+FEWEST_ROWS = 5
+"""Rows of a run beside others in a log: fewer may be an attempt that failed at once."""
+NEAR = 10
+"""Runs beside each other start within this part of the steps of the first, unless they are written in turns."""
 METRIC_NAMES = (
     *("name", "metric", "key", "tag", "variable", "metric_name", "metric.name", "metricName"),
     *("series", "field", "label"),
@@ -86,33 +95,77 @@ def runs_of(parts: Mapping[str, Rows]) -> tuple[str, ...]:
     return tuple(runs) if same and 1 < len(runs) <= MOST_RUNS else ()
 
 
-def run_columns(keys: Iterable[str]) -> list[str]:
-    """The keys that may name a row's run."""
-    return [key for key in keys if key.strip().lower() in RUN_COLUMNS]
+class NamedRuns(NamedTuple):
+    """The columns that name the runs of some rows together, and the rows of each; empty where they are of one run."""
+
+    columns: tuple[str, ...]
+    rows: Mapping[str, Rows]
 
 
-def names_run(row: Mapping[str, object], columns: Sequence[str], run: str) -> bool:
-    """Whether a row is of the run, which one of its columns or the first of them together name."""
-    return any(_run(row, columns[:count]) == run for count in range(1, len(columns) + 1))
+def run_named(row: Mapping[str, object], columns: Sequence[str]) -> str | None:
+    """The name of the row's run; None where a column is missing or empty: the row is of none."""
+    names = [_label(row.get(column)) for column in columns]
+    return "/".join(names) if all(names) else None
 
 
-def _run(row: Mapping[str, object], columns: Sequence[str]) -> str:
-    return "/".join(str(row.get(column)).strip() for column in columns)
+def _label(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # pandas writes the seeds of a column with gaps as floats
+    return str(value).strip() if isinstance(value, (str, int, float)) else ""
 
 
-def by_run(rows: Sequence[Mapping[str, object]]) -> dict[str, Rows]:
-    """The rows of each run, where a step comes again under another name; nothing where they are of one run.
+def by_run(rows: Sequence[Mapping[str, object]], *, table: bool = False) -> NamedRuns:
+    """The runs beside each other that columns name.
 
-    Of several columns with names, the first that tell most rows of a step apart count.
+    Of several columns with names, the first that tell most rows of a step apart count. Names that follow each other,
+    with an overlap at most where one ends, are the attempts of one run. The rows of a table are never so few that they
+    count for nothing, and more columns name runs in it.
     """
-    columns, step = (run_columns(rows[0]), step_key(rows[0]) or "") if rows else ([], "")
+    keys = dict.fromkeys(key for row in rows for key in row)
+    step = step_key(keys) or ""
     at = [row for row in rows if is_number(row.get(step))]
-    apart = [len({(_run(row, columns[:count]), str(row[step])) for row in at}) for count in range(len(columns) + 1)]
-    named, found = columns[: apart.index(max(apart))], dict[str, Rows]()
-    for row in rows if named else ():
-        found.setdefault(_run(row, named), []).append(row)
-    several = 1 < len(found) <= MOST_RUNS and not any(map(EVALUATION.search, found))
-    return found if several else {}
+    allowed = TABLE_COLUMNS if table else RUN_COLUMNS
+    columns = [key for key in keys if key.strip().lower() in allowed and _tells_runs([row.get(key) for row in at])]
+    named = [[(run_named(row, columns[:count]), str(row[step])) for row in at] for count in range(len(columns) + 1)]
+    apart = [len({one for one in pairs if one[0] is not None}) for pairs in named]
+    chosen = tuple(columns[: apart.index(max(apart))])
+    found: dict[str, Rows] = {}
+    for row in rows if chosen else ():
+        if (run := run_named(row, chosen)) is not None:
+            found.setdefault(run, []).append(row)
+    order = [run for run, _ in named[len(chosen)] if run is not None]
+    beside = _beside(found, order, step, 1 if table else FEWEST_ROWS)
+    several = len(beside) > 1 and len(found) <= min(MOST_RUNS, 2 * len(beside))
+    kept = {run: own for run, own in found.items() if table or len(own) >= FEWEST_ROWS}
+    return NamedRuns(chosen, kept) if several else NamedRuns((), {})
+
+
+def _tells_runs(values: Sequence[object]) -> bool:
+    """Whether most of a column's values are names, there are two at least, and none names a part of a run."""
+    labels = list(filter(None, map(_label, values)))
+    names = set(labels)
+    of_part = any(EVALUATION.search(name) or PARTS_OF_RUN.fullmatch(name) for name in names)
+    return 2 * len(labels) >= len(values) and len(names) > 1 and not of_part
+
+
+def _beside(found: Mapping[str, Rows], order: Sequence[str], step: str, fewest: int) -> list[str]:
+    """The runs that start where the first does, or are written in turns with others, over steps that others have."""
+    steps = {run: {float(str(row[step])) for row in rows if is_number(row.get(step))} for run, rows in found.items()}
+    steps = {run: own for run, own in steps.items() if own}
+    if not steps:
+        return []
+    shared, blocks = Counter(at for own in steps.values() for at in own), Counter(run for run, _ in groupby(order))
+    longest = max(steps, key=lambda run: len(steps[run]))
+    first = min(steps.values(), key=min)
+    latest = min(first) + (max(first) - min(first)) / NEAR
+
+    def is_beside(run: str) -> bool:
+        own = steps[run]
+        near = min(own) <= latest or 2 * blocks[run] >= len(found[run])
+        overlap = sum(shared[at] > 1 for at in own)
+        return near and len(found[run]) >= fewest and (run == longest or 2 * overlap >= len(own))
+
+    return [run for run in steps if is_beside(run)]
 
 
 def shows_reward(rows: Rows) -> bool:
@@ -145,7 +198,7 @@ def _parts(part: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple
             yield from runs
             return
     rows = _rows(part)
-    named = by_run(rows)
+    named = by_run(rows).rows
     if named:
         yield from (((*path, name), found) for name, found in named.items())
     elif rows:

@@ -17,7 +17,7 @@ from grpo_watch.frameworks.guessing import guess, names_updates
 from grpo_watch.sources.base import ChannelSource
 from grpo_watch.sources.rows.document import YAML, whole_text
 from grpo_watch.sources.rows.fields import fields_of
-from grpo_watch.sources.rows.layouts import MARK, Rows, joined, step_key, triples
+from grpo_watch.sources.rows.layouts import Rows, joined, step_key, triples
 from grpo_watch.sources.rows.tables import arms_of, grid, named_columns
 from grpo_watch.sources.settings.documents import plain_yaml
 
@@ -124,12 +124,12 @@ def _decoded(text: str, decode: Callable[[str], object]) -> object:
 class PiecesSource(ChannelSource):
     """Reads a folder whose files hold one step or one metric each; only files that changed are read again.
 
-    The newest step is held back until a later one comes: a file of it may be missing yet. ``name`` ends with the run
-    behind a ``#`` where the files hold several.
+    The newest step is held back until a later one comes: a file of it may be missing yet. ``run`` is the one to read
+    where the files hold several.
     """
 
-    def _begin(self, **_: Any) -> None:
-        self._run = self.name.partition(MARK)[2]
+    def _begin(self, *, run: str = "", **_: Any) -> None:
+        self._run = run
         self._given = self._start.position if self._start is not None else -1
         self._read: dict[Path, tuple[Stamp, Rows]] = {}
 

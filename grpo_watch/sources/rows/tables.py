@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import PurePath
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -20,7 +21,7 @@ from grpo_watch.frameworks.row_numbers import STEPS, number
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.jsonl import LineSource
-from grpo_watch.sources.rows.layouts import MARK, MOST_RUNS, by_run, names_run, run_columns, step_key
+from grpo_watch.sources.rows.layouts import MOST_RUNS, TABLE_COLUMNS, by_run, run_named, step_key
 
 NAMES: Mapping[str, str] = {"Step": "step", "Training Loss": "loss", "Validation Loss": "eval_loss", "Epoch": "epoch"}
 """Headers of transformers' notebook table and the keys that its logs call them."""
@@ -165,10 +166,14 @@ class TableSource(LineSource):
     """Reads one table. Quoted cells may hold the delimiter, but no line end.
 
     A line that repeats the header (a job that appends to its predecessor's file writes it again) begins nothing new.
-    What follows a ``#`` in the name is the run to read of a table that holds several.
+    Of a table that holds several runs it reads the one called ``run``; the columns ``named_by`` tell the rows of each.
     """
 
     LONGEST = 1 << 20
+
+    def _begin(self, *, run: str = "", named_by: Sequence[str] = (), **own: Any) -> None:
+        self._run, self._named_by = run, named_by
+        super()._begin(**own)
 
     def _recall(self, state: Mapping[str, Scalar]) -> None:
         self._header, self._remark = str(state.get("header") or ""), str(state.get("remark") or "")
@@ -204,18 +209,16 @@ class TableSource(LineSource):
 
     def _layout(self) -> None:
         self._delimiter = delimiter_of(self._header)
-        self._names = cells_of(self._header, self._delimiter)
-        self._arm = self.name.partition(MARK)[2]
-        wide = _wide([name.strip() for name in self._names]) if self._arm else None
-        self._places = wide.keys.get(self._arm, {}) if wide is not None else {}
-        self._named_by = run_columns(self._names) if self._arm and not self._places else []
+        self._names = [cell.strip() for cell in cells_of(self._header, self._delimiter)]
+        wide = _wide(self._names) if self._run else None
+        self._places = wide.keys.get(self._run, {}) if wide is not None else {}
         every = named_columns(self._names, self._tail.path.stem)
         names = [self._places[place] for place in sorted(self._places)] if self._places else every
         self._keys = keys_of(names, self._columns)
 
     def _row(self, text: str, seen: float | None) -> RawRow | None:
         cells = cells_of(text, self._delimiter)
-        if self._named_by and not names_run(dict(zip(self._names, cells, strict=False)), self._named_by, self._arm):
+        if self._named_by and run_named(dict(zip(self._names, cells, strict=False)), self._named_by) != self._run:
             return None  # of another run
         if self._places and len(cells) == len(self._names):
             cells = [cells[place] for place in sorted(self._places)]
@@ -239,22 +242,27 @@ OF_RUN = re.compile(r"(?P<run>.+) - (?P<key>[^ ].*)")
 BOUNDS = ("__MIN", "__MAX")
 """Endings of the columns that wandb adds to each of a chart."""
 LOOKED_AT = 32 << 20
+HEADER = 1 << 20
+"""Characters in which a table has its header: the rest is parsed where that has a column that may name runs."""
 
 
 class TableArms(Struct, frozen=True):
-    """The runs of a table, and the columns of each where the header names them."""
+    """The runs of a table, and what tells them apart: columns with their names, or those of each, by the header."""
 
     names: tuple[str, ...] = ()
     keys: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    named_by: tuple[str, ...] = ()
 
 
 def arms_of(text: str) -> TableArms:
     """The runs in a table; no names where it holds one alone."""
-    header, rows = grid(text)
+    header, _ = grid(text[:HEADER])
     wide = _wide(header)
-    if wide is not None or not run_columns(header):
+    if wide is not None or TABLE_COLUMNS.isdisjoint(map(str.lower, header)):
         return wide or TableArms()
-    return TableArms(tuple(by_run([dict(zip(header, cells, strict=True)) for cells in rows])))
+    header, rows = grid(text)
+    named = by_run([dict(zip(header, cells, strict=True)) for cells in rows], table=True)
+    return TableArms(tuple(named.rows), named_by=named.columns)
 
 
 def _wide(header: Sequence[str]) -> TableArms | None:
