@@ -58,7 +58,9 @@ def check_command(given: Namespace) -> int:
     now = time.time() if given.now is None else parse_time(given.now)
     state = EndState.RUNNING if given.running else EndState.ENDED if given.ended else EndState.UNKNOWN
     tick, overrides = Tick(now, live=False, state=state), parse_assignments(given.settings)
-    paths = given.paths or [newest_below(Path(), chosen.allow_roots)]
+    paths = given.paths or [
+        newest_below(Path(), chosen.allow_roots, for_agent=given.format == "agent" and not given.with_texts)
+    ]
     recording = given.format == "html"
     if recording and (given.engine != "local" or given.resume is not None):
         raise UsageError("--format html reads the runs in this process; leave out --engine and --resume")

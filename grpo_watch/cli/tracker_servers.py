@@ -196,8 +196,10 @@ def _watched(path: str) -> str:
     return str(parse_place(path)) if is_remote(path) else str(Path(path).expanduser().absolute())
 
 
-def newest_below(folder: Path, allow_roots: Sequence[Path]) -> str:
+def newest_below(folder: Path, allow_roots: Sequence[Path], *, for_agent: bool = False) -> str:
     """The run below the folder that was written last, where a command names none; says on standard error which.
+
+    An agent gets the id that its answer has for the run: folders' names are the run's own text.
 
     Raises:
         UsageError: there is none.
@@ -211,7 +213,12 @@ def newest_below(folder: Path, allow_roots: Sequence[Path]) -> str:
     newest = max(found, key=newest_write)
     path = str(next(iter(newest.files), newest.root))
     others = f" of {len(found)}" if len(found) > 1 else ""
-    sys.stderr.write(f"grpo-watch: no PATH given, taking the newest run{others} below this folder: {visible(path)}\n")
+    shown = visible(path)
+    if for_agent:
+        from grpo_watch.report.agent import run_id  # noqa: PLC0415  only here
+
+        shown = run_id((Discoverer(allow_roots).discover(Path(path)) or [newest])[0].name)
+    sys.stderr.write(f"grpo-watch: no PATH given, taking the newest run{others} below this folder: {shown}\n")
     return path
 
 

@@ -35,10 +35,15 @@ def unread_evidence(found: FoundRun) -> Mapping[str, str]:
         if out:
             name = PurePath(path).name
             unread.setdefault(_need(name), f"{name} leads out of the run's folder, list its target under allow_roots")
-    missing = without_parquet()
-    if missing and any(channel.what is ChannelContent.COMPLETIONS_PARQUET for channel in found.channels):
+    if missing := _unread_parquet(found):
         unread.setdefault("completions", missing)
     return unread
+
+
+def _unread_parquet(found: FoundRun) -> str:
+    """Why the run's Parquet dumps are not read; empty where they are, or where there are none."""
+    dumps = any(channel.what is ChannelContent.COMPLETIONS_PARQUET for channel in found.channels)
+    return without_parquet() if dumps else ""
 
 
 def _need(name: str) -> str:
@@ -153,7 +158,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
 
 def without_tables(found: FoundRun) -> Mapping[str, frozenset[str]]:
     """The channels whose tables of completions are not read, and the better ones of the run that show the texts."""
-    unread = frozenset({ChannelContent.COMPLETIONS_PARQUET}) if without_parquet() else frozenset[ChannelContent]()
+    unread = frozenset({ChannelContent.COMPLETIONS_PARQUET}) if _unread_parquet(found) else frozenset[ChannelContent]()
     texts, completions = (
         frozenset(channel.name for channel in found.channels if channel.what in shown - unread)
         for shown in (SHOW_TEXTS, COMPLETIONS)

@@ -19,7 +19,7 @@ from grpo_watch.engine.snapshot import (
     blind_to_frozen_policy,
     judged,
 )
-from grpo_watch.extras import PARQUET
+from grpo_watch.extras import NO_PYARROW
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.report.words import say, sentence_words
 
@@ -179,9 +179,9 @@ def blind_words(found: Coverage, snapshot: RunSnapshot) -> str:
         return ""
     fixes = [setting for setting in found.missing if setting][:SHOWN]
     passed = [fix for fix in fixes if fix in GIVEN.values()]
-    settings = [fix for fix in fixes if fix != PARQUET and fix not in passed]
+    parts = [fix for fix in fixes if "[parquet]" in fix]
+    settings = [fix for fix in fixes if fix not in {*parts, *passed}]
     given = say(snapshot.language, " and ").join(settings)
-    parts = [PARQUET] * (PARQUET in fixes)
     parts += [say(snapshot.language, "set {settings}", settings=given)] * bool(settings)
     parts += [say(snapshot.language, "pass {options}", options=" ".join(passed))] * bool(passed)
     words = say(snapshot.language, "{n} blind", n=found.blind)
@@ -201,8 +201,8 @@ def blindness(rule: RuleView, snapshot: RunSnapshot) -> Blindness:
 
 def setting_for(rule: RuleView, snapshot: RunSnapshot) -> str:
     """The setting that lets a rule judge that lacks evidence, or the package; empty where none is known."""
-    if PARQUET in rule.reason:
-        return PARQUET
+    if NO_PYARROW in rule.reason:
+        return rule.reason.partition(NO_PYARROW)[2]
     if LINKED in rule.reason:
         return LINK_SETTING
     if rule.reason.startswith(NEEDS):

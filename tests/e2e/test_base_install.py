@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from grpo_watch.cli.main import run_cli
 from grpo_watch.daemon.run_reader import RunReader, WatchOptions
-from grpo_watch.extras import PARQUET
+from grpo_watch.extras import install
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.sources.completions.parquet import CompletionsParquetSource
 from grpo_watch.sources.discovery.discover import Discoverer
@@ -113,10 +113,10 @@ def test_a_run_with_parquet_dumps_says_what_it_lacks(runs: Path, capsys: pytest.
     run_cli(["check", str(runs / "healthy"), "--format", "json"])
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     (dumps,) = [channel for channel in run["channels"] if channel["kind"] == "completions parquet"]
-    assert (dumps["records"], dumps["problem"]) == (0, f"Parquet is not read without pyarrow: {PARQUET}")
+    assert (dumps["records"], dumps["problem"]) == (0, f"Parquet is not read without pyarrow: {install('parquet')}")
     assert run["verdict"] == "healthy"
     run_cli(["check", str(runs / "healthy")])
-    assert f"Parquet is not read without pyarrow: {PARQUET}" in capsys.readouterr().out
+    assert f"Parquet is not read without pyarrow: {install('parquet')}" in capsys.readouterr().out
 
 
 def test_dumps_are_read_from_the_first_once_pyarrow_is_there(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,5 +142,5 @@ def test_a_channel_that_comes_later_hides_nothing(runs: Path, tmp_path: Path, mo
     (tmp_path / "train.log").rename(copy / "train.log")
     reader.found = Discoverer().discover(copy)[0]
     assert any(announced for announced in reader.open(pipeline))
-    assert PARQUET in pipeline.state.refused["completions"]
+    assert install("parquet") in pipeline.state.refused["completions"]
     reader.close()

@@ -271,7 +271,7 @@ def test_mlflow_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path:
         raise ImportError(name)
 
     monkeypatch.setattr(mlflow_server, "import_module", missing)
-    with pytest.raises(UsageError, match=r"needs MLflow's client: pip install .*\[mlflow\]"):
+    with pytest.raises(UsageError, match=r"needs MLflow's client: (uv )?pip install .*\[mlflow\]"):
         Poller([ADDRESS], Settings(), folder=tmp_path)
 
 
