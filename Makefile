@@ -48,7 +48,7 @@ container: ## do what the Dockerfile does without an engine, and start it as the
 	@scripts/container
 release: ## build, check, list and sign a release in dist/ (scripts/release FOLDER for another place)
 	@scripts/release
-wheel: ## build the wheel and try it in an empty environment, without the checkout
+wheel: ## build the wheel and try it without the checkout: with pip in an empty environment, uvx and pipx
 	@scripts/wheel
 audit: ## known vulnerabilities of the pinned dependencies, where the index can be asked
 	@scripts/audit

@@ -13,6 +13,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import grpo_watch
+from grpo_watch.demo.replayer import replay_run
 
 ROW = '{"loss": 0.1, "reward": 0.5, "kl": 0.01, "grad_norm": 1.0, "global_step/max_steps": "%d/100"}\n'
 
@@ -37,11 +38,16 @@ def main(checkout: Path) -> None:
     for name in ("kl-stuck-at-zero", "run-crashed"):
         if name not in rules or not _run(program, "explain", name):
             raise SystemExit(f"rule or runbook is missing: {name}")
+    run = Path("run").absolute()
+    replay_run(run, lambda _: False, 1.0)
+    if "parameters-unchanged" not in _run(program, "check", run, "--fail-on", "never"):
+        raise SystemExit(f"the bundled run is judged differently: {run}")
+    _run(program, "demo")  # fails unless an alert fired
     _serve(program, Path("serve"))
-    print(f"grpo-watch {version}: files, console script, rules, runbooks and page are there")
+    print(f"grpo-watch {version}: files, console script, rules, runbooks, verdict, demo and page are there")
 
 
-def _run(program: Path, *arguments: str) -> str:
+def _run(program: Path, *arguments: str | Path) -> str:
     return subprocess.run([program, *arguments], check=True, capture_output=True, text=True, timeout=120).stdout
 
 

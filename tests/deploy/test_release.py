@@ -1,4 +1,4 @@
-"""The steps of scripts/release and scripts/audit, with tools that play pip, uv, hatchling, cyclonedx and pip-audit."""
+"""The steps of scripts/release, wheel and audit, with tools that play pip, uv, hatchling, cyclonedx and pip-audit."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ cp tools/* "$1/bin"
 PYTHON = """#!/bin/sh
 echo "python $*" >>"$LOG"
 case "$*" in
+"- "*) mkdir run ;;
+*" install --quiet uv pipx") exit "${NO_PIPX:-0}" ;;
 *" install "*pip-audit*) exit "${NO_AUDIT:-0}" ;;
 *" install "*uv*) exit "${NO_UV:-0}" ;;
 "-c "*) exit "${NO_INDEX:-0}" ;;
@@ -30,6 +32,11 @@ mkdir -p "$last"
 echo "wheel ${BUILD:-$SOURCE_DATE_EPOCH}" >"$last/grpo_watch-1-py3-none-any.whl"
 case "$*" in *"-t wheel"*) [ -z "${ODD:-}" ] || echo odd >>"$last/grpo_watch-1-py3-none-any.whl"; exit ;; esac
 tar -czf "$last/grpo_watch-1.tar.gz" -C tools . --transform 's,^,grpo_watch-1/,'
+"""
+TOOL = """#!/bin/sh
+echo "${0##*/} $*" >>"$LOG"
+[ "$2" != msgspec ] || exit "${NO_INDEX:-0}"
+echo "${JUDGED:-parameters-unchanged}"
 """
 CYCLONEDX = """#!/bin/sh
 while [ "$1" != -o ]; do shift; done
@@ -51,9 +58,10 @@ def project(tmp_path: Path) -> Path:
     project = tmp_path / "project"
     (project / "tools").mkdir(parents=True)
     (project / "scripts").mkdir()
-    for name in ("release", "audit"):
+    for name in ("release", "wheel", "audit"):
         shutil.copy(SCRIPTS / name, project / "scripts" / name)
     tools = {"python": PYTHON, "hatchling": HATCHLING, "cyclonedx-py": CYCLONEDX, "pip-audit": AUDIT}
+    tools |= {"uvx": TOOL, "pipx": TOOL}
     for path, text in {
         "scripts/venv": VENV,
         "scripts/lock": LOCK,
@@ -97,6 +105,25 @@ def test_a_release_is_built_checked_and_summed(project: Path) -> None:
     for pinned in ("build-requirements.txt", "--only-binary :all: -r deploy/container/requirements.txt"):
         assert f"--require-hashes {pinned}" in asked or f"--require-hashes -r deploy/container/{pinned}" in asked
     assert "--no-deps --no-index" in asked, "the wheel itself is installed, and nothing else with it"
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "said", "asked"),
+    [
+        ({}, 0, "pipx run --spec: has judged a run", ["uvx --from", "uvx --from", "pipx run --spec"]),
+        ({"NO_PIPX": "1"}, 0, "not tried with uvx and pipx", []),
+        ({"NO_INDEX": "1"}, 0, "not tried with uvx and pipx", ["uvx --from"]),
+        ({"JUDGED": "healthy"}, 1, "no verdict with uvx --from", ["uvx --from", "uvx --from"]),
+    ],
+)
+def test_a_wheel_is_tried_with_uvx_and_pipx(
+    project: Path, variables: dict[str, str], code: int, said: str, asked: list[str]
+) -> None:
+    done = run(project, "wheel", **variables)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
+    calls = [line for line in (project / "log").read_text().splitlines() if line.startswith(("uvx", "pipx"))]
+    assert [call.startswith(start) for call, start in zip(calls, asked, strict=True)] == [True] * len(asked)
+    assert all("grpo-watch check . " in call for call in calls[1:])
 
 
 def test_a_wheel_that_another_build_makes_differently_is_no_release(project: Path) -> None:
