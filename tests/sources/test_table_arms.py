@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from grpo_watch.engine.records import RawRow
 from grpo_watch.sources.base import Source
-from grpo_watch.sources.discovery.discover import discover
+from grpo_watch.sources.discovery.discover import Discoverer, discover
 from grpo_watch.sources.rows.document import DocumentSource
 from grpo_watch.sources.rows.jsonl import JsonlSource
 from grpo_watch.sources.rows.layouts import step_key
@@ -193,6 +194,11 @@ def test_a_file_that_outgrows_what_is_looked_at(tmp_path: Path, suffix: str, mon
     path = write(tmp_path / f"m.{suffix}", in_turns(*(numbered(range(1, 501), algo=algo) for algo in ("ppo", "grpo"))))
     assert [run.name for run in discover(tmp_path)] == [f"m.{suffix}#ppo", f"m.{suffix}#grpo"]
     assert len(read(path, f"m.{suffix}#grpo")) == 500
+    discoverer = Discoverer()
+    before = discoverer.discover(tmp_path)
+    monkeypatch.setattr("grpo_watch.sources.discovery.several_runs.beginning", None)  # not looked at again
+    os.utime(path, (1.0, 1.0))
+    assert discoverer.discover(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["run#1.jsonl", "run#1.csv", "run#1.json"])

@@ -28,7 +28,7 @@ from grpo_watch.sources.discovery.grouping import (
     segments,
 )
 from grpo_watch.sources.discovery.look import Look, Walk, expand
-from grpo_watch.sources.discovery.several_runs import LogFolders, per_arm, per_run, without_others
+from grpo_watch.sources.discovery.several_runs import LogFolders, Named, per_arm, per_run, without_others
 from grpo_watch.sources.discovery.sniff import SniffedFile, Sniffer
 from grpo_watch.sources.discovery.unread import Leftovers
 from grpo_watch.sources.files.reading import FixedRoot, real_path
@@ -135,6 +135,7 @@ class Discoverer:
         self._sniffer = Sniffer()
         self._names, self._versions = RotatedNames(), VersionFolders()
         self._apart, self._leftovers = LogFolders(), Leftovers()
+        self._parted: dict[Path, tuple[int, Named]] = {}
         self._before: list[FoundRun] = []
         self._asked: tuple[Path, ...] = ()
         self.settled = True
@@ -224,7 +225,7 @@ class Discoverer:
         for draft in per_run(without_others(made, roots), roots):
             for job in self._versions.runs(draft, roots):
                 for run in self._apart.runs(job, (job.root, *self._allow)):
-                    yield from per_arm(run, (run.root, *self._allow))
+                    yield from per_arm(run, (run.root, *self._allow), self._parted)
 
     def _sniff(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
         """What a file holds; what was rotated away belongs to the log that it was a part of."""

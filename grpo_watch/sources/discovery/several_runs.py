@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import groupby, pairwise
 from math import isclose
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -221,12 +221,19 @@ def _shown(path: Path, roots: Sequence[Path]) -> _Shown:
     return shown
 
 
-def per_arm(draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
-    """A draft for each run in the tables and documents of a draft; what holds one run stays where it is."""
+Named: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...]]"
+"""The names of the runs in a file, and the columns that name them."""
+
+
+def per_arm(draft: RunDraft, roots: Sequence[Path], known: dict[Path, tuple[int, Named]]) -> list[RunDraft]:
+    """A draft for each run in the tables and documents of a draft; what holds one run stays where it is.
+
+    ``known``: what was found in files that hold more than is looked at, with their inode: it is kept there.
+    """
     split, parts = _joined(draft, roots)
     rest: list[FoundPart] = []
     for part in parts:
-        names, named_by = _names(part, roots)
+        names, named_by = _known_names(part, roots, known)
         rest += [] if names else [part]
         for name in names:
             lone = f"{part.path.name}{MARK}{name}"
@@ -274,7 +281,21 @@ def _pieces(part: FoundPart, roots: Sequence[Path]) -> list[tuple[str, str]]:
     return []
 
 
-def _names(part: FoundPart, roots: Sequence[Path]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _known_names(part: FoundPart, roots: Sequence[Path], known: dict[Path, tuple[int, Named]]) -> Named:
+    """The same as ``_names``, looked for once where the file has outgrown what is looked at."""
+    with suppress(OSError):
+        status = part.path.stat()
+        if part.job is None and status.st_size >= LOOKED_AT and known.get(part.path, (0,))[0] == status.st_ino:
+            return known[part.path][1]
+        known.pop(part.path, None)
+        found = _names(part, roots)
+        if part.job is None and status.st_size >= LOOKED_AT:
+            known[part.path] = status.st_ino, found
+        return found
+    return (), ()
+
+
+def _names(part: FoundPart, roots: Sequence[Path]) -> Named:
     """The runs in a file that holds several, and the columns that name them."""
     document = part.what is ChannelContent.JSON_DOCUMENT
     table = part.what is ChannelContent.TABLE and part.path.suffix in {".csv", ".tsv"}
