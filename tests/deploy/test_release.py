@@ -20,7 +20,7 @@ PYTHON = """#!/bin/sh
 echo "python $*" >>"$LOG"
 case "$*" in
 "- "*) mkdir run ;;
-*" install --quiet uv pipx") exit "${NO_PIPX:-0}" ;;
+*" install --quiet uv") exit "${NO_PIPX:-0}" ;;
 *" install "*pip-audit*) exit "${NO_AUDIT:-0}" ;;
 *" install "*uv*) exit "${NO_UV:-0}" ;;
 "-c "*) exit "${NO_INDEX:-0}" ;;
@@ -35,7 +35,7 @@ tar -czf "$last/grpo_watch-1.tar.gz" -C tools . --transform 's,^,grpo_watch-1/,'
 """
 TOOL = """#!/bin/sh
 echo "${0##*/} $*" >>"$LOG"
-[ "$2" != msgspec ] || exit "${NO_INDEX:-0}"
+[ "$*" != "pip install --quiet pipx" ] || exit "${NO_INDEX:-0}"
 echo "${JUDGED:-parameters-unchanged}"
 """
 CYCLONEDX = """#!/bin/sh
@@ -61,7 +61,7 @@ def project(tmp_path: Path) -> Path:
     for name in ("release", "wheel", "audit"):
         shutil.copy(SCRIPTS / name, project / "scripts" / name)
     tools = {"python": PYTHON, "hatchling": HATCHLING, "cyclonedx-py": CYCLONEDX, "pip-audit": AUDIT}
-    tools |= {"uvx": TOOL, "pipx": TOOL}
+    tools |= {"uv": TOOL, "uvx": TOOL, "pipx": TOOL}
     for path, text in {
         "scripts/venv": VENV,
         "scripts/lock": LOCK,
@@ -110,10 +110,10 @@ def test_a_release_is_built_checked_and_summed(project: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "code", "said", "asked"),
     [
-        ({}, 0, "pipx run --spec: has judged a run", ["uvx --from", "uvx --from", "pipx run --spec"]),
+        ({}, 0, "pipx run --spec: has judged a run", ["uv pip", "uvx --from", "pipx run --spec"]),
         ({"NO_PIPX": "1"}, 0, "not tried with uvx and pipx", []),
-        ({"NO_INDEX": "1"}, 0, "not tried with uvx and pipx", ["uvx --from"]),
-        ({"JUDGED": "healthy"}, 1, "no verdict with uvx --from", ["uvx --from", "uvx --from"]),
+        ({"NO_INDEX": "1"}, 0, "not tried with uvx and pipx", ["uv pip"]),
+        ({"JUDGED": "healthy"}, 1, "no verdict with uvx --from", ["uv pip", "uvx --from"]),
     ],
 )
 def test_a_wheel_is_tried_with_uvx_and_pipx(
@@ -121,7 +121,7 @@ def test_a_wheel_is_tried_with_uvx_and_pipx(
 ) -> None:
     done = run(project, "wheel", **variables)
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stderr
-    calls = [line for line in (project / "log").read_text().splitlines() if line.startswith(("uvx", "pipx"))]
+    calls = [line for line in (project / "log").read_text().splitlines() if line.startswith(("uv", "pipx"))]
     assert [call.startswith(start) for call, start in zip(calls, asked, strict=True)] == [True] * len(asked)
     assert all("grpo-watch check . " in call for call in calls[1:])
 
