@@ -68,6 +68,7 @@ def test_each_part_of_a_long_run_keeps_its_extremes(count: int, seed: int) -> No
         assert inside.max() >= values[part].max()
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_steps_in_little_memory() -> None:
     """Ten metrics; counted in the numbers that are kept."""
     names = [f"metric_{number}" for number in range(10)]

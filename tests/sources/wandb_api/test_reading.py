@@ -159,6 +159,7 @@ def test_an_expired_key_is_logged_once_and_recovers(
     assert [source.stats.problem for source in sources] == ["", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [502, 429])
 def test_a_server_that_fails_for_an_hour_loses_and_repeats_nothing(
     status: int, server: WandbServer, client: ClientProcess
