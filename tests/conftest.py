@@ -14,6 +14,8 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from grpo_watch.sources.files.decompress import TextStream
+
 ALSO_CALLED = {
     "alertmanager": ("prometheus-alertmanager",),
     "pushgateway": ("prometheus-pushgateway",),
@@ -63,6 +65,21 @@ def program() -> Callable[[str], str]:
         return found
 
     return path_of
+
+
+@pytest.fixture
+def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the texts that were unpacked, piece by piece."""
+    sizes: list[int] = []
+    unpack = TextStream.unpack
+
+    def counted(stream: TextStream, data: bytes, most: int) -> bytes:
+        text = unpack(stream, data, most)
+        sizes.append(len(text))
+        return text
+
+    monkeypatch.setattr(TextStream, "unpack", counted)
+    return sizes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,8 +22,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ import httpx
 
 from grpo_watch.metrics.exposition import label_value
 from tests.model import stored
+from tests.model.soak_receivers import joined
 from tests.support.browser import chromium, visit
 from tests.support.high import Run, options, ready, reported
 from tests.support.process import PROGRAM, Process, until, watching
@@ -428,17 +429,6 @@ def crowded(folder: Path, chance: random.Random) -> str:
         f"60 clients that pipeline metrics ({size / 1e6:.1f} MB) and charts, and read nothing: health 200 times, half "
         f"within {1e3 * asked[100]:.0f} ms, 99 % within {asked[197]:.2f} s, all within {asked[-1]:.2f} s"
     )
-
-
-@contextmanager
-def joined(thread: threading.Thread, over: threading.Event) -> Iterator[None]:
-    """The thread is started, and ends with the event."""
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 PARTS: Sequence[Callable[[Path, random.Random], str]] = (clocks, stopped, zones, slow_disk, read_only, names, pages)

@@ -268,7 +268,13 @@ def serving(hook: Hook) -> Iterator[None]:
             if not over.wait(DOWN):
                 server = Server(hook, over, server.server_address[1])
 
-    thread = threading.Thread(target=serve, args=(server,), daemon=True)
+    with joined(threading.Thread(target=serve, args=(server,), daemon=True), over):
+        yield
+
+
+@contextmanager
+def joined(thread: threading.Thread, over: threading.Event) -> Iterator[None]:
+    """The thread is started, and ends with the event."""
     thread.start()
     try:
         yield

@@ -165,21 +165,6 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.fixture
-def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the texts that were unpacked, piece by piece."""
-    sizes: list[int] = []
-    unpack = packed.TextStream.unpack
-
-    def counted(stream: packed.TextStream, data: bytes, most: int) -> bytes:
-        text = unpack(stream, data, most)
-        sizes.append(len(text))
-        return text
-
-    monkeypatch.setattr(packed.TextStream, "unpack", counted)
-    return sizes
-
-
 @pytest.mark.parametrize("name", ["a.log.gz", "a.log.xz"])
 def test_a_text_that_is_cut_is_reported_with_file_amount_and_remedy(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpacked: list[int]
