@@ -71,6 +71,7 @@ INTERFACE = frozenset(
 EVIDENCE = frozenset({"completions", "checkpoints", "probe", "run end"})
 """What a detector may need besides metrics."""
 
+NUMERALS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 MAX_LINES = 84
 DECLARED = frozenset(Traits.__annotations__)
 """Data about a detector's findings, no code."""
@@ -166,6 +167,26 @@ def test_parameters_default_inside_their_bounds(detector: type[Detector]) -> Non
             continue
         assert param.minimum is None or param.default >= param.minimum, name
         assert param.maximum is None or param.default <= param.maximum, name
+
+
+def _explained(name: str, default: float | str, prose: str) -> bool:
+    """Whether the parameter is named, or its value written as people write it."""
+    written = [f"`{name}`", str(default)]
+    if isinstance(default, (int, float)):
+        written += [
+            f"{default:g}",
+            f"{default:,}",
+            f"{100 * default:g} %",
+            *(NUMERALS[default - 2 : default - 1] if isinstance(default, int) else ()),
+        ]
+    return any(each in prose for each in written)
+
+
+@every_detector
+def test_a_runbook_explains_each_parameter(detector: type[Detector]) -> None:
+    """Outside the generated table: what it is for, beside the runs, versions or papers that its value comes from."""
+    prose = runbook_of(detector).text.partition("## Parameters")[0]
+    assert [name for name, param in detector.params.items() if not _explained(name, param.default, prose)] == []
 
 
 @every_detector

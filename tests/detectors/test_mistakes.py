@@ -1,4 +1,4 @@
-"""Mistakes that a new detector may hold: shared state, a window kept across attempts, late dates, undeclared needs.
+"""Mistakes that a new detector may hold: shared state, a window kept across attempts, late dates, wrong needs.
 
 Each is tried on all examples of runbooks and rule tests, so that a detector is held against them by being there.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.engine.engine import Engine
-from grpo_watch.engine.metric_names import split_label
+from grpo_watch.engine.metric_names import METRICS, split_label
 from grpo_watch.engine.records import AlertState, MetricRow, Record, RunConfig, Severity, Transition
 from grpo_watch.rules.example_blocks import Example
 from grpo_watch.rules.rule_tests import read_tests, transitions_of
@@ -124,3 +124,30 @@ def test_what_a_rule_needs_is_declared(rule: str) -> None:
     firing = [each for each in examples()[rule] if first_firing(said_of(rule, each)) is not None]
     answers = [transitions_of(only_needed(rule, each), SHIPPED[rule], DETECTORS) for each in firing]
     assert any(first_firing(said) or (monitor is not None and monitor.reason) for said, monitor in answers)
+
+
+def without(metric: str, example: Example) -> Example:
+    rows = [
+        record._replace(values={name: value for name, value in record.values.items() if split_label(name)[0] != metric})
+        if isinstance(record, MetricRow)
+        else record
+        for record in example.records
+    ]
+    return replace(example, records=tuple(rows))
+
+
+@EACH
+def test_what_a_rule_needs_is_used(rule: str) -> None:
+    """Of each metric in its needs an example shows what it is for: without it, the rule answers otherwise.
+
+    One that the detector doesn't read would keep the rule blind where it could judge.
+    """
+    name = SHIPPED[rule].detector or ""
+    for metric in sorted({need for alternative in DETECTORS[name].needs for need in alternative} & set(METRICS)):
+        needs = tuple(tuple(need for need in each if need != metric) for each in DETECTORS[name].needs)
+        never_blind = {**DETECTORS, name: type(DETECTORS[name].__name__, (DETECTORS[name],), {"needs": needs})}
+        assert any(
+            changes(transitions_of(without(metric, example), SHIPPED[rule], never_blind)[0])
+            != changes(said_of(rule, example))
+            for example in examples()[rule]
+        ), metric

@@ -147,7 +147,7 @@ class GradientLost(Detector):
     needs = (
         ("grad_norm", "reward_zero_std_ratio"),
         ("grad_norm", "reward_group_std"),
-        ("grad_norm", "advantage_max"),
+        ("grad_norm", "advantage_max", "advantage_min"),
     )
     coincidence: float = param(
         1e-6, "fires if the probability of so many zero rows is below this", minimum=0, maximum=1
