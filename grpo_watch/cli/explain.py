@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from grpo_watch import lazy_re as re
-from grpo_watch.advisories.entries import Advisory, advisories
+from grpo_watch.advisories.entries import advisories
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.audit import whole
-from grpo_watch.cli.terminal import print_json, printed
+from grpo_watch.cli.terminal import UNWRAPPED, print_json
 from grpo_watch.config.document import nearest
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings
@@ -22,17 +21,14 @@ from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.rule import Rule, general
 from grpo_watch.errors import UsageError
 from grpo_watch.preflight.assess import catalogue as preflight_checks
-from grpo_watch.report.lines import Line, aligned, columns
+from grpo_watch.report.lines import laid_out
 from grpo_watch.report.words import say
 from grpo_watch.rules.packs import advisory_in, load_rules
-from grpo_watch.rules.runbook import Node, Runbook, inline, parameters_of, runbook_for
+from grpo_watch.rules.runbook import Runbook, parameters_of, runbook_for
 
 SCHEMA = "grpo-watch/explain/1"
-WIDTH = 100
-"""Columns of running text; wider lines are hard to read."""
-ITEM = re.compile(r" *(?:[-*] |\d+\. |> ?)")
-"""Where an item of a list or a quotation begins."""
-CELLS = re.compile(r"(?<!\\)\|")
+COMMENT = re.compile(r"<!--.*?-->\n", re.DOTALL)
+"""Marks that only tools read."""
 
 
 def explain_command(given: Namespace) -> int:
@@ -47,8 +43,7 @@ def explain_command(given: Namespace) -> int:
     if given.format == "json":
         print_json(found)
     else:
-        width = min(shutil.get_terminal_size().columns, WIDTH)
-        sys.stdout.write(printed(_lines(page, width), color=given.color, width=width))
+        sys.stdout.write(COMMENT.sub("", page))
     return 0
 
 
@@ -70,18 +65,12 @@ def explained(name: str, chosen: Settings) -> tuple[dict[str, Any], str]:
         return {"schema": SCHEMA, "check": name, "runbook": page}, page
     if bugs:
         known = [msgspec.to_builtins(advisory) for advisory in bugs]
-        return {"schema": SCHEMA, "advisories": known}, "\n".join(_advisory(bug, chosen.language) for bug in bugs)
+        lines = (line for bug in bugs for line in whole(advisory_in(chosen.language, bug), chosen.language))
+        return {"schema": SCHEMA, "advisories": known}, laid_out(lines, UNWRAPPED)
     names = [*rules, *checks, *(advisory.id for advisory in advisories())]
     near = ", ".join(rule for rule in names if name and name in rule)
     fix = (near and f"did you mean {near}?") or nearest(name, names) or "`grpo-watch rules list` lists all"
     raise UsageError(f"unknown rule {name!r} ({fix})")
-
-
-def _advisory(advisory: Advisory, language: str) -> str:
-    """An advisory as a page."""
-    title, *lines = (line.plain.strip() for line in whole(advisory_in(language, advisory), language))
-    pairs = (line.partition(" ") for line in lines)
-    return "\n".join([f"# {title}", "", *(f"- **{label}** {text.strip()}" for label, _, text in pairs if text), ""])
 
 
 def _as_json(rule: Rule, detectors: Mapping[str, type[Detector]], runbook: Runbook) -> dict[str, Any]:
@@ -98,48 +87,6 @@ def _as_json(rule: Rule, detectors: Mapping[str, type[Detector]], runbook: Runbo
         "params": parameters_of(rule, detectors),
         "runbook": runbook.text,
     }
-
-
-def _lines(page: str, width: int) -> Iterator[Line]:
-    """The Markdown for reading: running text joined, to be wrapped; tables aligned; without what only tools read."""
-    code, text = False, ""
-    table: list[list[str]] = []
-    for line in (*page.splitlines(), ""):
-        if text and (code or ITEM.match(line) or line.startswith(("`" * 3, "#", "|", "<!--")) or not line.strip()):
-            item = ITEM.match(text)
-            yield _styled(Line(hang=item.end() if item else 0), inline(text))
-            text = ""
-        if table and not line.startswith("|"):
-            cells = [[_styled(Line(), inline(cell)) for cell in row] for row in table]
-            rows = list(aligned(cells))
-            fit = all(columns(row.plain) <= width for row in rows)
-            texts = (" · ".join(cell.plain for cell in row if cell.plain) for row in cells)
-            yield from rows if fit else (Line(f"- {text}", hang=2) for text in texts)
-            table = []
-        if line.startswith("```"):
-            code = not code
-        elif code:
-            yield Line(line, indent=4)
-        elif line.startswith("|"):
-            table += [[cell.strip() for cell in CELLS.split(line)[1:-1]]] if set(line) - set("|-: ") else []
-        elif line.startswith("#"):
-            yield Line(line.lstrip("# "), "bold")
-        elif not line.strip():
-            yield Line()
-        elif not line.startswith("<!--"):
-            text = f"{text} {line.strip()}" if text else line
-
-
-def _styled(line: Line, nodes: Iterable[Node], style: str = "") -> Line:
-    """The line with these nodes of running text; code keeps its marks."""
-    for node in nodes:
-        if isinstance(node, str):
-            line.append(node, style)
-        elif node[0] == "code":
-            line.append(f"`{node[1]}`", style)
-        else:
-            _styled(line, node[1:], "bold" if node[0] == "strong" else style)
-    return line
 
 
 def _hints(rule: Rule) -> str:

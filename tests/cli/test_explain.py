@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.main import run_cli
-from grpo_watch.rules.runbook import page_of
 
 
 def test_text_shows_how_the_rule_ships_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,20 +18,6 @@ def test_text_shows_how_the_rule_ships_and_what_to_do(capsys: pytest.CaptureFixt
         assert text in shown
     assert "parameters:begin" not in shown
     assert "\033" not in shown
-
-
-def test_emphasis_and_links_are_shown_not_their_marks(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    run_cli(["explain", "parameters-unchanged"])
-    page = capsys.readouterr().out
-    runbook = page_of(catalogue()["parameters-unchanged"]).read_text(encoding="utf-8")
-    assert "**" in runbook
-    assert "](" in runbook
-    assert "**" not in page
-    assert "](" not in page
-    assert "`" in page
 
 
 def test_in_chinese(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
