@@ -7,7 +7,6 @@ repeated keys, at most 1 MB and 30 levels; and ``1e-7`` is a number, as in YAML 
 from __future__ import annotations
 
 import difflib
-from contextlib import suppress
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
@@ -21,7 +20,7 @@ from grpo_watch.errors import FilePlace, LocatedError
 from grpo_watch.shipped_yaml import SAFE_LOADER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 MAX_BYTES = 1_000_000
@@ -117,14 +116,6 @@ class KeyProblem(ValueError):  # noqa: N818  what is wrong with a value
         self.key = key
 
 
-class ValueProblem(ValueError):  # noqa: N818  what is wrong with a value
-    """What is wrong with a value that a hook of msgspec was given; of a mapping's values it says which one."""
-
-    def __init__(self, value: object, problem: str) -> None:
-        super().__init__(problem)
-        self.value = value
-
-
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """``did you mean …?`` for a misspelt name; None where nothing is near."""
     near = difflib.get_close_matches(name, sorted(known), 1)
@@ -156,8 +147,9 @@ _KINDS = MappingProxyType(
 )
 """What msgspec calls a kind of value (of a ``type`` it has Python's names) → what people do."""
 _SCALARS = frozenset({"bool", "int", "float", "str"})
-_AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`\Z")
-_PART = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*?)(?:\[\.\.\.\].*)?`\Z")
+"""Where it is, as far as msgspec says: of a mapping with free keys, not which of them."""
+_PART = re.compile(r"\.(\w+)|\[(\d+)\]")
 _NAMED = re.compile(r"Object (?P<what>contains unknown field|missing required field) `(?P<name>.*)`\Z", re.DOTALL)
 _LENGTH = re.compile(r" of length (?P<sign>>=|<=) (?P<bound>\d+)\Z")
 _WRONG_KIND = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<given>\w+)`\Z")
@@ -180,8 +172,7 @@ def first_problem(
     text, better = str(invalid), instead or {}
     found = _AT.search(text)
     text = text[: found.start()] if found else text
-    of_key = bool(found and found["key"])
-    path = _path(found["path"] if found else "", document, at, lambda value: _breaks(value, text, invalid.__cause__))
+    path = (*at, *((name or int(index)) for name, index in _PART.findall(found["path"] if found else "")))
     named = _NAMED.fullmatch(text)
     if named and named["what"] == "missing required field":
         return error(f"missing key {named['name']!r}", document.place_of(path))
@@ -195,11 +186,9 @@ def first_problem(
     if isinstance(invalid.__cause__, KeyProblem):
         path = (*path, invalid.__cause__.key)
     below = path[len(at) :]
-    message = str(invalid.__cause__ or _in_words(text, path, document, models))
+    message = str(invalid.__cause__ or _in_words(text, path, models))
+    message = f"its keys {message}" if found and found["key"] else message
     name = ".".join(map(str, below))
-    if of_key:
-        key = next((key for key in document.at(path) if _breaks(key, text, None)), "")
-        return error(f"{name}: the key {key!r} {message}", document.place_of((*path, key), key=True))
     wrong = _WRONG_KIND.fullmatch(text)
     what = better.get(str(below[0])) if wrong and below and not below[2:] else None
     return error(f"{name}: {message}" if name else message, document.place_of(path), what)
@@ -219,38 +208,7 @@ def _unknown_key(
     return error(f"unknown key {unknown!r}", document.place_of((*path, unknown), key=True), fix)
 
 
-def _path(text: str, document: Document, path: Path_, breaks: Callable[[object], bool]) -> Path_:
-    """Where msgspec's ``.runs[0].labels[...]`` is; of a mapping it is the first value that breaks the constraint."""
-    found = [path]
-    for name, index in _PART.findall(text):
-        if index == "...":
-            found = [(*each, key) for each in found for key in document.at(each)]
-        else:
-            found = [(*each, name or int(index)) for each in found]
-    if len(found) == 1:
-        return found[0]
-    for each in found:
-        with suppress(LookupError, TypeError):  # beside another key stands something of another shape
-            if breaks(document.at(each)):
-                return each
-    return _path(text.partition("[...]")[0], document, path, breaks)
-
-
-def _breaks(value: object, problem: str, cause: object) -> bool:
-    """Whether this value may be the one that has the problem."""
-    if isinstance(cause, ValueProblem):
-        return value is cause.value
-    if wrong := _WRONG_KIND.fullmatch(problem):
-        kinds = {dict: "object", list: "array", type(None): "null"}
-        return kinds.get(type(value), type(value).__name__) == wrong["given"]
-    if not isinstance(value, str):
-        return False
-    if length := _LENGTH.search(problem):
-        return len(value) < int(length["bound"]) if length["sign"] == ">=" else len(value) > int(length["bound"])
-    return any(repr(pattern) in problem and not re.search(pattern, value) for pattern in _ALLOWED)
-
-
-def _in_words(problem: str, path: Path_, document: Document, models: Sequence[type[msgspec.Struct]]) -> str:
+def _in_words(problem: str, path: Path_, models: Sequence[type[msgspec.Struct]]) -> str:
     """What msgspec says of a value, as people would: ``must be a number, not a text``."""
     wrong = _WRONG_KIND.fullmatch(problem)
     if wrong and wrong["wanted"].startswith("object"):
@@ -258,7 +216,7 @@ def _in_words(problem: str, path: Path_, document: Document, models: Sequence[ty
     if wrong:
         wanted = [kind for kind in wrong["wanted"].split(" | ") if kind != "null"]
         either = "a single value" if set(wanted) >= _SCALARS else " or ".join(_KINDS.get(kind, kind) for kind in wanted)
-        given = str(document.at(path)) if wrong["given"] == "float" else _KINDS.get(wrong["given"], wrong["given"])
+        given = "a fraction" if wrong["given"] == "float" else _KINDS.get(wrong["given"], wrong["given"])
         return f"must be {either}, not {given}"
     if problem.startswith("Invalid enum value"):
         key = str(path[-1])

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from grpo_watch import lazy_re as re
-from grpo_watch.config.document import LABEL_NAME, KeyProblem, ValueProblem
+from grpo_watch.config.document import LABEL_NAME, KeyProblem
 from grpo_watch.engine.records import Scalar
 from grpo_watch.engine.reward_functions import weights_in
 from grpo_watch.errors import ConfigError, FilePlace
@@ -163,13 +163,9 @@ def _read(folder: Path, kind: type[Any], value: object) -> Any:
     if isinstance(value, kind):  # of a flag
         return value
     if kind is SecretFile and not (isinstance(value, str) and value):
-        raise ValueProblem(value, "must be the path of a file that contains the secret")
-    if kind is Path and isinstance(value, dict):
-        raise ValueProblem(value, "must be the path of a file")
-    if not isinstance(value, str):
-        raise ValueError(  # noqa: TRY004  msgspec names the place of a ValueError
-            "a URL must start with http:// or https://" if kind is Url else "must be a text"
-        )
+        raise ValueError("must be the path of a file that contains the secret")
+    if not isinstance(value, str):  # msgspec names the place of a ValueError
+        raise ValueError("a URL must start with http:// or https://" if kind is Url else "must be a text")  # noqa: TRY004
     if kind is Url or (kind is RunPath and (value == "-" or "://" in value)):
         return kind(value)
     if kind is RunPath and not value:
@@ -177,7 +173,7 @@ def _read(folder: Path, kind: type[Any], value: object) -> Any:
     try:
         located = folder / Path(value).expanduser()
     except RuntimeError:  # ~nosuchuser, or ~ of a user without one
-        raise ValueProblem(value, f"{value.partition('/')[0]} has no home folder") from None
+        raise ValueError(f"{value.partition('/')[0]} has no home folder") from None
     return located if kind is Path else kind(located)
 
 

