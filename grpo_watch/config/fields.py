@@ -159,13 +159,20 @@ def converted(model: type[_Model], value: object, folder: Path = Path(), *, stri
     return msgspec.convert(value, model, strict=strict, dec_hook=partial(_read, folder))
 
 
+_WANTED: Mapping[type, str] = MappingProxyType(
+    {
+        SecretFile: "must be the path of a file that contains the secret",
+        Path: "must be the path of a file",
+        Url: "a URL must start with http:// or https://",
+    }
+)
+
+
 def _read(folder: Path, kind: type[Any], value: object) -> Any:
     if isinstance(value, kind):  # of a flag
         return value
-    if kind is SecretFile and not (isinstance(value, str) and value):
-        raise ValueError("must be the path of a file that contains the secret")
-    if not isinstance(value, str):  # msgspec names the place of a ValueError
-        raise ValueError("a URL must start with http:// or https://" if kind is Url else "must be a text")  # noqa: TRY004
+    if not (isinstance(value, str) and (value or kind is not SecretFile)):
+        raise ValueError(_WANTED.get(kind, "must be a text"))  # msgspec names the place of a ValueError
     if kind is Url or (kind is RunPath and (value == "-" or "://" in value)):
         return kind(value)
     if kind is RunPath and not value:
