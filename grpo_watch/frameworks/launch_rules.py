@@ -93,6 +93,31 @@ class Prediction:
     tokens: int | None = None
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def in_prompts(
+        cls, prompts: int, group: int, updates: float, plan: PromptPlan | None, total: int | None, formula: str = ""
+    ) -> Prediction:
+        """The run of a framework that counts in prompts.
+
+        Args:
+            prompts: of a step.
+            group: completions of a prompt.
+            updates: optimizer steps of a step.
+            plan: the steps by the dataset; None where its size is not known.
+            total: steps of the run, if known.
+            formula: where the plan's does not give the total.
+        """
+        return cls(
+            max_steps=total or None,
+            steps_per_epoch=None if plan is None else plan.steps_per_epoch,
+            completions_per_step=prompts * group,
+            prompts_per_step=prompts,
+            generation_batch_size=prompts * group,
+            optimizer_steps_per_generation=updates,
+            formula=formula or ("" if plan is None else f"{plan.formula} = {total or 0}"),
+            completions=total * prompts * group if total else None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class OwnArithmetic:
@@ -129,42 +154,6 @@ class OwnArithmetic:
     def predict(self, settings: LaunchSettings) -> Prediction | None:
         """The run in numbers; None where it would not begin, or too little is known to say anything."""
         return None if any(self.lacking(settings)) or any(self.rules(settings)) else self.run(settings)
-
-
-def prompt_batches(  # noqa: PLR0913, PLR0917  what such a framework counts by
-    settings: LaunchSettings,
-    prompts: int,
-    group: int,
-    updates: float,
-    epochs: int | None,
-    most: int | None,
-    notes: tuple[str, ...] = (),
-) -> Prediction:
-    """The run of a framework that draws whole batches of prompts and drops the rest of an epoch.
-
-    Args:
-        settings: for the rows of the dataset.
-        prompts: of a step.
-        group: completions of a prompt.
-        updates: optimizer steps of a step.
-        epochs: passes over the dataset; None: steps alone end the run.
-        most: steps that end the run sooner; None: nothing does.
-        notes: sentences on what the numbers leave out.
-    """
-    rows = None if epochs is None else settings.dataset_size
-    plan = None if rows is None or epochs is None else PromptPlan(rows, prompts, epochs, most)
-    total = most if plan is None else plan.max_steps
-    return Prediction(
-        max_steps=total or None,
-        steps_per_epoch=None if plan is None else plan.steps_per_epoch,
-        completions_per_step=prompts * group,
-        prompts_per_step=prompts,
-        generation_batch_size=prompts * group,
-        optimizer_steps_per_generation=updates,
-        formula="" if plan is None else f"{plan.formula} = {total or 0}",
-        completions=None if not total else total * prompts * group,
-        notes=notes,
-    )
 
 
 def unusable(settings: LaunchSettings, name: str, wanted: str = "") -> str:
@@ -209,6 +198,13 @@ def _product(settings: LaunchSettings, each: str, nodes: str) -> int | None:
     per_node, count = settings.whole(each) or 0, settings.whole(nodes) or 0
     return per_node * count if per_node > 0 and count > 0 else None
 
+
+def _no_rules(settings: LaunchSettings) -> Iterator[str]:
+    yield f"how {settings.framework} counts and what it refuses is not known: its batch is not judged"
+
+
+UNKNOWN = OwnArithmetic(rules=lambda _: iter(()), run=lambda _: None, counts=(), unknown=_no_rules)
+"""Of a framework whose settings can be read, but which has no ``launch.py``."""
 
 BATCH_SETTINGS = (
     "per_device_train_batch_size",
@@ -262,7 +258,8 @@ def launch_rules() -> Mapping[str, LaunchRules]:
     found: dict[str, LaunchRules] = {}
     for launches in contributions("launch", "LAUNCHES"):
         found |= launches
-    return MappingProxyType({name: found.get(name) or found[facts.extends] for name, facts in launch_facts().items()})
+    of_base = {name: found.get(facts.extends, UNKNOWN) for name, facts in launch_facts().items()}
+    return MappingProxyType({**of_base, **found})
 
 
 def rules_of(settings: LaunchSettings) -> LaunchRules:

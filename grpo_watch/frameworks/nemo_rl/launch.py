@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices, prompt_batches
+from grpo_watch.detectors.shared.batch_plan import PromptPlan
+from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices
 from grpo_watch.frameworks.launches import LaunchSettings
 
 WHEN, TRAINED = "when the trainer is set up", "at the first update, after the first rollout"
@@ -65,9 +66,12 @@ def _copies(settings: LaunchSettings) -> int | None:
 def _run(settings: LaunchSettings) -> Prediction | None:
     """Steps: whole batches of prompts per epoch times the epochs, at most max_num_steps."""
     prompts, group, size = (settings.whole(name) or 1 for name in (PROMPTS, GROUP, GLOBAL))
-    counted = settings.dataset_size is not None or settings.given(MOST) is not None
-    most = settings.whole(MOST) if counted else None
-    return prompt_batches(settings, prompts, group, prompts * group / size, settings.product(EPOCHS), most)
+    rows, most = settings.dataset_size, settings.whole(MOST)
+    if rows is None and settings.given(MOST) is None:
+        most = None
+    plan = None if rows is None else PromptPlan(rows, prompts, settings.product(EPOCHS), most)
+    total = most if plan is None else plan.max_steps
+    return Prediction.in_prompts(prompts, group, prompts * group / size, plan, total)
 
 
 LAUNCHES = {

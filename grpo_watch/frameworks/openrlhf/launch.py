@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from grpo_watch.detectors.shared.batch_plan import PromptPlan
 from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices
@@ -76,18 +77,12 @@ def _run(settings: LaunchSettings) -> Prediction | None:
     rows = settings.dataset_size
     words = ("rollout", "episodes")
     plan = None if rows is None else PromptPlan(rows, rollout, episodes, keeps_rest=True, words=words)
-    scheduled = None if rows is None else rows * group // batch * episodes * passes
-    return Prediction(
-        max_steps=None if plan is None else plan.max_steps,
-        steps_per_epoch=None if plan is None else plan.steps_per_epoch,
-        completions_per_step=rollout * group,
-        prompts_per_step=rollout,
-        generation_batch_size=rollout * group,
-        optimizer_steps_per_generation=rollout * group / batch * passes,
-        formula="" if plan is None else f"{plan.formula} = {plan.max_steps or 0}",
-        completions=None if rows is None else rows * group * episodes,
-        notes=() if scheduled is None else (f"{SCHEDULE} {rows} x {group} / {batch}, in all {scheduled}",),
-    )
+    total = None if plan is None else plan.max_steps
+    found = Prediction.in_prompts(rollout, group, rollout * group / batch * passes, plan, total)
+    if rows is None:
+        return found
+    notes = (f"{SCHEDULE} {rows} x {group} / {batch}, in all {rows * group // batch * episodes * passes}",)
+    return replace(found, completions=rows * group * episodes, notes=notes)
 
 
 LAUNCHES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from grpo_watch.detectors.shared.batch_plan import PromptPlan
 from grpo_watch.frameworks.launch_rules import BrokenConstraint, OwnArithmetic, Prediction, devices
@@ -187,19 +188,9 @@ def _run(settings: LaunchSettings) -> Prediction | None:
         formula = f"trainer.total_training_steps = {total}, as set"
     elif plan is not None:
         total = plan.max_steps
-        formula = f"{plan.formula} = {total or 0}"
-    mini, passes = settings.product(MINI), settings.product(f"{ACTOR}.ppo_epochs")
-    return Prediction(
-        max_steps=total or None,
-        steps_per_epoch=None if plan is None else plan.steps_per_epoch,
-        completions_per_step=batch * group,
-        prompts_per_step=batch,
-        generation_batch_size=batch * group,
-        optimizer_steps_per_generation=-(-batch // mini) * passes,
-        formula=formula,
-        completions=None if not total else total * batch * group,
-        notes=("prompts longer than data.max_prompt_length are filtered before they are counted",),
-    )
+    updates = -(-batch // settings.product(MINI)) * settings.product(f"{ACTOR}.ppo_epochs")
+    notes = ("prompts longer than data.max_prompt_length are filtered before they are counted",)
+    return replace(Prediction.in_prompts(batch, group, updates, plan, total, formula), notes=notes)
 
 
 LAUNCHES = {
