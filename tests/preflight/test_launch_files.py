@@ -162,7 +162,7 @@ def test_a_python_file() -> None:
     assert found.peft is True
     assert found.unresolved == (
         "train.py:27:33: gradient_accumulation_steps=2 is the default that the file has for $ACCUMULATE",
-        "train.py:29:19: learning_rate is choose_rate()",
+        "train.py:29:19: learning_rate is computed by the script",
     )
 
 
@@ -308,23 +308,19 @@ def test_a_recorded_run_gives_both_generation_settings(tmp_path: Path) -> None:
 
 
 def test_attributes_that_are_set_after_the_configuration_was_made(tmp_path: Path) -> None:
-    """The last word is the file's; what a condition decides is unknown, as is what is set twice or counted up."""
+    """They may be set under a condition: they are asked for."""
     (tmp_path / "train.py").write_text(
         "from trl import GRPOConfig\n"
         "args = GRPOConfig(output_dir='x', num_generations=8, per_device_train_batch_size=8)\n"
         "other.beta = 3\n"
-        "args.gradient_accumulation_steps = 3\n"
         "if len(sys.argv) > 1:\n    args.num_generations = 16\n"
-        "args.num_iterations = 2\nargs.num_iterations = 4\n"
         "args.max_steps += 1\n"
     )
     found = read("train.py", tmp_path)
-    assert found.settings["gradient_accumulation_steps"] == Setting(3, "train.py:4:36")
-    assert {name: found.settings[name].value for name in ("num_generations", "num_iterations", "max_steps")} == {
-        "num_generations": None, "num_iterations": None, "max_steps": None,
+    assert values(found.settings) == {
+        "output_dir": "x", "per_device_train_batch_size": 8, "num_generations": None, "max_steps": None,
     }  # fmt: skip
-    assert "beta" not in found.settings
-    assert "train.py:6:28: num_generations is set under a condition, or several times" in found.unresolved
+    assert "train.py:5:28: num_generations is set after the configuration was made" in found.unresolved
 
 
 def test_attributes_of_what_trl_s_parser_gives(tmp_path: Path) -> None:
@@ -337,7 +333,7 @@ def test_attributes_of_what_trl_s_parser_gives(tmp_path: Path) -> None:
     )
     words = ("python", "train.py", "--num_generations", "8", "--beta", "0.1")
     found = read_launch(None, words, GivenOptions(), tmp_path, {})
-    assert found.settings["num_generations"] == Setting(6, "train.py:4:37")
+    assert found.settings["num_generations"] == Setting(None, "train.py:4:37")
     assert found.settings["beta"].value == 0.1
 
 
