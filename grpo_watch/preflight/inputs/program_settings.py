@@ -18,6 +18,7 @@ from grpo_watch.preflight.inputs.python_file import read_python
 from grpo_watch.sources.settings.documents import Leaf
 
 DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
 INCLUDED = re.compile(r"(?<![\w.-])[\w.-]+:(?P<slots>[\d,]+)")
 
 
@@ -26,24 +27,33 @@ def find_world(program: Program, draft: LaunchDraft) -> None:
     options, facts = program.options, launch_facts().get(program.kind)
     if facts is not None and facts.devices:
         _from_settings(facts.devices, draft)
-    elif (
-        facts is not None
-        and facts.torchrun_by_variables
-        and options.keys().isdisjoint({"torchrun", "accelerate", "deepspeed"})
-    ):
-        _swift(draft)
+    elif facts is not None and facts.torchrun_by_variables and LAUNCHERS.isdisjoint(options):
+        _from_variables(draft)
     elif "torchrun" in options:
-        _torchrun(options["torchrun"], draft)
+        given = options["torchrun"]
+        alone = Argument("1", "torchrun without --nproc_per_node")
+        _count(draft, given.get("nproc_per_node", alone), given.get("nnodes"))
     elif "deepspeed" in options:
-        _deepspeed(options["deepspeed"], draft)
+        _from_deepspeed(options["deepspeed"], draft)
     elif "accelerate" in options or (facts is not None and facts.program.accelerates):
-        _accelerate(options.get("accelerate", {}), draft)
+        given = options.get("accelerate", {})  # its configuration has been read; a flag wins
+        if not _count(draft, given.get("num_processes")) and draft.world_size is None:
+            draft.world_size = Setting(1, given["cpu"].origin) if "cpu" in given else visible(draft)
     elif "mpirun" in options:
-        _set(draft, options["mpirun"].get("np") or options["mpirun"].get("n"))
-    elif program.kind in {"script", "open-r1"}:
-        draft.world_size = draft.world_size or _number(draft.variable("WORLD_SIZE"))
-        if draft.world_size is None:
-            draft.world_size = Setting(1, f"{program.name} without a launcher is one process")
+        _count(draft, options["mpirun"].get("np") or options["mpirun"].get("n"))
+    elif program.kind in {"script", "open-r1"} and draft.world_size is None:
+        alone = Argument("1", f"{program.name} without a launcher is one process")
+        _count(draft, _variable("WORLD_SIZE", draft) or alone)
+
+
+def _from_deepspeed(options: Mapping[str, Argument], draft: LaunchDraft) -> None:
+    if _count(draft, options.get("num_gpus"), options.get("num_nodes")):
+        return
+    include = options.get("include") or options.get("i")
+    if include is not None and (slots := INCLUDED.findall(include.text)):
+        draft.world_size = Setting(sum(len(group.split(",")) for group in slots), include.origin)
+    else:
+        draft.world_size = visible(draft)
 
 
 def visible(draft: LaunchDraft) -> Setting | None:
@@ -56,68 +66,39 @@ def visible(draft: LaunchDraft) -> Setting | None:
     return None
 
 
-def _set(draft: LaunchDraft, argument: Argument | None, nodes: Setting | None = None, what: str = "") -> bool:
-    """Take a count given to a launcher; whether there was one."""
-    if argument is None:
+def _count(draft: LaunchDraft, each: Argument | None, nodes: Argument | None = None) -> bool:
+    """Take the number of processes on each node and of nodes (``2:2`` is elastic); whether there was one."""
+    if each is None:
         return False
-    nodes_value = nodes.value if nodes is not None else 1
-    if argument.text in {"gpu", "auto"} and (devices := visible(draft)) is not None:
-        argument = Argument(str(devices.value), devices.origin)
-    if argument.unknown or not argument.text.isdecimal() or not isinstance(nodes_value, int):
-        why = argument.unknown or argument.text
-        draft.note(f"{argument.origin}: the number of processes is {why}: say --world-size")
-        draft.world_size = None
-    else:
-        detail = f": {argument.text} x {nodes_value} nodes" if nodes_value != 1 else ""
-        draft.world_size = Setting(int(argument.text) * nodes_value, f"{argument.origin}{what}{detail}")
+    if each.text in {"gpu", "auto"} and (devices := visible(draft)) is not None:
+        each = Argument(str(devices.value), devices.origin)
+    numbers = {"nodes": nodes or Argument("1", ""), "processes": each}
+    for what, given in numbers.items():
+        least, _, most = given.text.partition(":")
+        if given.unknown or not least.isdecimal() or most not in {"", least}:
+            draft.note(f"{given.origin}: the number of {what} is {given.unknown or given.text}: say --world-size")
+            draft.world_size = None
+            return True
+    counts = [int(given.text.partition(":")[0]) for given in numbers.values()]
+    detail = f": {counts[1]} x {counts[0]} nodes" if counts[0] > 1 else ""
+    draft.world_size = Setting(prod(counts), each.origin + detail)
     return True
 
 
-def _swift(draft: LaunchDraft) -> None:
+def _from_variables(draft: LaunchDraft) -> None:
     """``swift rlhf`` starts torchrun only where NPROC_PER_NODE or NNODES is set; else it is one process."""
-    each, nodes = draft.variable("NPROC_PER_NODE"), _number(draft.variable("NNODES"))
-    if each is None and nodes is None:
-        draft.world_size = Setting(1, "neither NPROC_PER_NODE nor NNODES is set: one process")
-        return
-    text = "1" if each is None else "" if each.value is None else str(each.value)
-    unknown = "" if text else "$NPROC_PER_NODE, which is not known"
-    origin = (each or nodes or Setting(1, "")).origin
-    _set(draft, Argument(text, origin, unknown), nodes, ": NPROC_PER_NODE" if origin[:1] != "$" else "")
+    each, nodes = _variable("NPROC_PER_NODE", draft), _variable("NNODES", draft)
+    alone = "neither NPROC_PER_NODE nor NNODES is set: one process" if nodes is None else nodes.origin
+    _count(draft, each or Argument("1", alone), nodes)
 
 
-def _torchrun(options: Mapping[str, Argument], draft: LaunchDraft) -> None:
-    nodes = options.get("nnodes")
-    number = Setting(1, "")
-    if nodes is not None:
-        low, _, high = nodes.text.partition(":")
-        same = low.isdecimal() and high in {"", low} and not nodes.unknown
-        number = Setting(int(low) if same else None, nodes.origin)
-        if not same:
-            draft.note(f"{nodes.origin}: the number of nodes is {nodes.unknown or nodes.text}: say --world-size")
-    origin = nodes.origin if nodes is not None else "torchrun without --nproc_per_node"
-    _set(draft, options.get("nproc_per_node") or Argument("1", origin), number)
-
-
-def _deepspeed(options: Mapping[str, Argument], draft: LaunchDraft) -> None:
-    nodes = options.get("num_nodes")
-    number = Setting(int(nodes.text), nodes.origin) if nodes is not None and nodes.text.isdecimal() else Setting(1, "")
-    if _set(draft, options.get("num_gpus"), number):
-        return
-    include = options.get("include") or options.get("i")
-    if include is not None and (groups := INCLUDED.findall(include.text)):
-        draft.world_size = Setting(sum(len(group.split(",")) for group in groups), include.origin)
-    else:
-        draft.world_size = visible(draft)
-
-
-def _accelerate(options: Mapping[str, Argument], draft: LaunchDraft) -> None:
-    """The flag wins over accelerate's configuration, which has been read; then the visible devices count."""
-    if _set(draft, options.get("num_processes")) or draft.world_size is not None:
-        return
-    if options.get("cpu"):
-        draft.world_size = Setting(1, options["cpu"].origin)
-        return
-    draft.world_size = visible(draft)
+def _variable(name: str, draft: LaunchDraft) -> Argument | None:
+    """What the launch sees in a variable that holds a number."""
+    found = draft.variable(name)
+    if found is None:
+        return None
+    origin = found.origin if found.origin[:1] == "$" else f"{found.origin}: {name}"
+    return Argument(str(found.value), origin, "" if found.value is not None else f"${name}, which is not known")
 
 
 def default_accelerate_config(draft: LaunchDraft) -> Path | None:
@@ -128,25 +109,11 @@ def default_accelerate_config(draft: LaunchDraft) -> Path | None:
 
 
 def _from_settings(devices: Sequence[Sequence[str]], draft: LaunchDraft) -> None:
-    factors: list[Setting] = []
-    for names in devices:
-        found = next((draft.settings[name] for name in names if name in draft.settings), None)
-        factors += [found] if found is not None else []
-    values = [factor.value for factor in factors]
-    if (
-        factors
-        and factors[0].origin
-        and all(isinstance(value, int) for value in values)
-        and any(name in draft.settings for name in devices[0])
-    ):
-        draft.world_size = Setting(prod(int(str(value)) for value in values), factors[0].origin)
-
-
-def _number(setting: Setting | None) -> Setting | None:
-    if setting is None:
-        return None
-    text = str(setting.value)
-    return Setting(int(text), setting.origin) if text.isdecimal() else Setting(None, setting.origin)
+    """The product of the framework's own settings (GPUs of a node, nodes), of which the first is there."""
+    found = [next((draft.settings[name] for name in names if name in draft.settings), None) for names in devices]
+    values = [setting.value for setting in found if setting is not None]
+    if found[0] is not None and found[0].origin and all(isinstance(value, int) for value in values):
+        draft.world_size = Setting(prod(int(str(value)) for value in values), found[0].origin)
 
 
 YAML = (".yaml", ".yml", ".json")
