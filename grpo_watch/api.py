@@ -5,24 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from grpo_watch.archive.check_run import CheckSetup
-from grpo_watch.archive.checks import Execution
-from grpo_watch.archive.checks import check_all as check_found
-from grpo_watch.cli.check import find_runs
+from grpo_watch.cli.check import judged
 from grpo_watch.cli.digest import compare_checkpoints
 from grpo_watch.cli.wait import LOOK_SECONDS, reading, runs_of
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.diagnosis import Finding
-from grpo_watch.engine.records import EndState, Scalar, Tick
-from grpo_watch.errors import UsageError
+from grpo_watch.engine.records import Scalar
 from grpo_watch.report.check_document import RunReport
-from grpo_watch.rules.packs import rules_for
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -49,11 +43,7 @@ def check(
     Raises:
         UsageError: there is no run or several, or a setting or a rule file can't be used.
     """
-    reports = check_all([path], rules=rules, config=config, state=state, **settings)
-    if len(reports) != 1:
-        names = ", ".join(report.snapshot.run for report in reports[:5])
-        raise UsageError(f"{path}: holds {f'{len(reports)} runs ({names})' if reports else 'no run'}; see check_all")
-    return reports[0]
+    return judged([path], rules, config, state, settings, alone=True)[0]
 
 
 def check_all(
@@ -69,15 +59,7 @@ def check_all(
     Raises:
         UsageError: a path is missing, or a setting or a rule file can't be used.
     """
-    chosen = load_settings(
-        {"rules": [Path(file) for file in rules]}, config=None if config is None else Path(config)
-    ).settings
-    found, _ = find_runs([os.fspath(path) for path in paths], chosen)
-    if state not in {each.value for each in EndState}:
-        raise UsageError(f"state {state!r}: use {', '.join(each.value for each in EndState)}")
-    tick = Tick(time.time(), live=False, state=EndState(state))
-    setup = CheckSetup(rules_for(chosen), tick, settings, chosen, recording=True)
-    return check_found(setup, found, Execution())
+    return judged(paths, rules, config, state, settings)
 
 
 def digest(first: PathLike, second: PathLike | None = None) -> dict[str, Any]:

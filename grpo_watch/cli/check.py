@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -41,6 +42,8 @@ from grpo_watch.sources.discovery.unread import nothing_there
 if TYPE_CHECKING:
     from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
+NAMED = 5
+"""Runs named where a path holds several."""
 LARGE = 32 << 20
 """Bytes of runs from which several processes pay: one takes a second to start, in which it reads four to ten MB."""
 
@@ -152,6 +155,35 @@ def check_runs(
     return check_all(setup, found, Execution())
 
 
+def judged(
+    paths: Sequence[str | os.PathLike[str]],
+    rules: Sequence[str | os.PathLike[str]] = (),
+    config: str | os.PathLike[str] | None = None,
+    state: str = "unknown",
+    overrides: Mapping[str, Scalar] = MappingProxyType({}),
+    *,
+    alone: bool = False,
+) -> list[RunReport]:
+    """The reports on all runs below the paths, with their rows; ``alone`` demands that there is one.
+
+    Raises:
+        UsageError: a path is missing or holds no run, or several; the settings or a rule file can't be used.
+    """
+    if state not in {each.value for each in EndState}:
+        raise UsageError(f"state {state!r}: use {', '.join(each.value for each in EndState)}")
+    flags = {"rules": [Path(file) for file in rules]}
+    chosen = load_settings(flags, config=None if config is None else Path(config)).settings
+    tick = Tick(time.time(), live=False, state=EndState(state))
+    with taken_in([os.fspath(path) for path in paths]) as places, discovering(places, chosen) as discoverer:
+        found, problems = find_runs(places, chosen, discoverer)
+        if alone and not found:
+            raise UsageError(f"{paths[0]}: no run found" + "".join(f"; {problem}" for problem in problems))
+        if alone and len(found) > 1:
+            names = ", ".join(run.name for run in found[:NAMED]) + (", …" if len(found) > NAMED else "")
+            raise UsageError(f"{paths[0]}: holds {len(found)} runs ({names}); name one of them")
+        return check_runs(found, rules_for(chosen), overrides, tick, chosen, recording=True)
+
+
 def processes_for(jobs: int | None, runs: Sequence[Checked]) -> int:
     """As many processes as were asked for; by default one for each processor, where there is enough to read."""
     if jobs is None:
@@ -241,8 +273,6 @@ def _as_text(
 
 
 DIFF_CODES = {"same": 0, "parted": 1, "not-evaluable": 3}
-NAMED = 5
-"""Runs named where a path holds several."""
 
 
 def diff_command(given: Namespace) -> int:
@@ -255,29 +285,10 @@ def diff_command(given: Namespace) -> int:
     from grpo_watch.report.compare import document as comparison_document  # noqa: PLC0415  the same
     from grpo_watch.report.text import render_comparison  # noqa: PLC0415  the same
 
-    chosen = load_settings({"rules": given.rules}, config=given.config).settings
-    comparison = compare(_one_report(given.first, chosen), _one_report(given.second, chosen))
+    first, second = (judged([path], given.rules, given.config, alone=True) for path in (given.first, given.second))
+    comparison = compare(first[0], second[0])
     if given.format == "json":
         print_json(comparison_document(comparison))
     else:
         sys.stdout.write(printed(render_comparison(comparison, terminal_width()), color=given.color))
     return DIFF_CODES[comparison.verdict]
-
-
-def _one_report(path: str, chosen: Settings) -> RunReport:
-    """The one run at a path, judged, with its rows."""
-    with taken_in([path]) as places, discovering(places, chosen) as discoverer:
-        found, problems = find_runs(places, chosen, discoverer)
-        if not found:
-            raise UsageError(f"{path}: no run found" + "".join(f"; {problem}" for problem in problems))
-        if len(found) > 1:
-            names = ", ".join(run.name for run in found[:NAMED]) + (", …" if len(found) > NAMED else "")
-            raise UsageError(f"{path}: holds {len(found)} runs ({names}); name one of them")
-        return check_runs(
-            found,
-            rules_for(chosen),
-            {},
-            Tick(time.time(), live=False),
-            chosen,
-            recording=True,
-        )[0]
