@@ -85,17 +85,14 @@ def runs_here(command: Sequence[str]) -> bool:
 
 
 def _release(package: str, draft: LaunchDraft, *, report: bool = False) -> Setting | None:
-    """The version that counts; ``report`` notes the other one where two are known, and a range that is no version."""
-    installed, (pinned, ranges) = _installed(package), _pinned(package, draft)
+    """The version that counts; ``report`` notes the other one where two are known."""
+    installed, pinned = _installed(package), _pinned(package, draft)
     first, second = (installed, pinned) if draft.runs_here else (pinned, installed)
     if report and first is not None and second is not None and first.value != second.value:
         draft.note(
             f"{package} {first.value} is judged ({first.origin}), not {second.value} ({second.origin}): "
             "say --framework-version if it is the other"
         )
-    if report and first is None and second is None:
-        for line in ranges:
-            draft.note(f"{line} names no single version: say --framework-version")
     return first or second
 
 
@@ -108,14 +105,12 @@ def _installed(package: str) -> Setting | None:
         return None
 
 
-def _pinned(package: str, draft: LaunchDraft) -> tuple[Setting | None, list[str]]:
-    """The first exact pin, and the ranges that were read before it."""
+def _pinned(package: str, draft: LaunchDraft) -> Setting | None:
+    """The first exact pin; a range names no version."""
     name = package.replace("-", "[-_]")
     pin = re.compile(rf"(?<![\w-]){name}(?:\[[^\]]*\])?\s*===?\s*v?(\d[\w.+]*)", re.IGNORECASE)
     table = re.compile(rf'^{name}\s*=\s*"(?:==)?(\d[\w.+]*)"', re.IGNORECASE | re.MULTILINE)
     lock = re.compile(rf'^name = "{name}"\nversion = "(\d[\w.+]*)"', re.MULTILINE)
-    bound = re.compile(rf"(?<![\w-]){name}(?:\[[^\]]*\])?\s*(?:>=|~=|>|<|<=)\s*[\d.]+[^'\"\n]*", re.IGNORECASE)
-    ranges: list[str] = []
     for file in _files(draft):
         try:
             text = read_text(file)
@@ -124,10 +119,8 @@ def _pinned(package: str, draft: LaunchDraft) -> tuple[Setting | None, list[str]
         text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
         found = lock.search(text) if file.suffix == ".lock" else pin.search(text) or table.search(text)
         if found is not None:
-            return Setting(found[1], f"{package} pinned in {draft.shown(file)}"), ranges
-        if (open_bound := bound.search(text)) is not None:
-            ranges.append(f"{draft.shown(file)}: {open_bound[0].strip()}")
-    return None, ranges
+            return Setting(found[1], f"{package} pinned in {draft.shown(file)}")
+    return None
 
 
 def _files(draft: LaunchDraft) -> Iterator[Path]:
