@@ -1,7 +1,7 @@
 """Reads one small YAML file into plain values and remembers the place of each.
 
 The loader is PyYAML's safe one, narrowed: no aliases (which can blow a kilobyte up to gigabytes), no custom tags, no
-repeated keys, at most 1 MB and 30 levels; and ``1e-7`` is a number, as in YAML 1.2 and JSON.
+repeated keys, at most 1 MB; and ``1e-7`` is a number, as in YAML 1.2 and JSON.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.errors import FilePlace, LocatedError
-from grpo_watch.shipped_yaml import SAFE_LOADER
+from grpo_watch.shipped_yaml import SAFE_LOADER, refuse_bombs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 MAX_BYTES = 1_000_000
-MAX_DEPTH = 30
 
 _NOT_A_MAPPING = "must contain `key: value` lines"
 
@@ -87,7 +86,7 @@ def parse_document(text: str, file: str, error: type[LocatedError]) -> Document:
     """The same for text that was already read; ``file`` is what errors call it."""
     loader = _Loader(text)
     try:
-        _refuse_references_and_depth(text)
+        refuse_bombs(text)
         root = loader.get_single_node()
         walker = _Walker(loader, file, text.splitlines(), error)
         value = walker.value(root, ()) if root is not None else None
@@ -243,21 +242,6 @@ def _choices(model: type[msgspec.Struct], key: str) -> Iterator[str]:
 
 class _Loader(SAFE_LOADER):  # type: ignore[misc]  # which of the two is known at run time only
     """The safe loader, with a resolver of its own."""
-
-
-def _refuse_references_and_depth(text: str) -> None:
-    """Aliases can blow a kilobyte up to gigabytes, and depth can exhaust the stack: both are seen before building."""
-    depth = 0
-    for event in yaml.parse(text, Loader=SAFE_LOADER):
-        if isinstance(event, yaml.AliasEvent):
-            raise _refused("aliases (*name) are not allowed", event)
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise _refused(f"nested deeper than {MAX_DEPTH} levels", event)
-
-
-def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 _Loader.add_implicit_resolver(  # YAML 1.1 reads 1e-7 as text

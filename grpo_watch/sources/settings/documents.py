@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -14,11 +14,7 @@ from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Scalar
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.setting_names import flatten
-from grpo_watch.shipped_yaml import SAFE_LOADER
-
-MAX_DEPTH = 30
-LONGEST_NUMBER = 400
-DIGITS = re.compile(r"[-+0-9:._]+").fullmatch
+from grpo_watch.shipped_yaml import MAX_DEPTH, SAFE_LOADER, YamlBombError, refuse_bombs
 
 
 class RefusedYamlError(ValueError):
@@ -29,34 +25,19 @@ def plain_yaml(text: str) -> object:
     """What a YAML text without aliases holds.
 
     Raises:
-        RefusedYamlError: it has aliases, which can expand a few lines to gigabytes, is nested too deeply, or holds a
-            number without end (those of base 60, ``1:1:1``, take the square of their length).
+        RefusedYamlError: it has aliases, is nested too deeply, or holds a number without end.
         ValueError: it is no YAML.
     """
     try:
-        _refuse(yaml.parse(text, Loader=SAFE_LOADER))
+        refuse_bombs(text)
         return yaml.load(text, Loader=SAFE_LOADER)  # noqa: S506  a safe one
+    except YamlBombError as bomb:
+        raise RefusedYamlError(_refusal(str(bomb.problem), bomb.problem_mark)) from bomb
     except (yaml.YAMLError, OverflowError) as error:
         if "maximum nesting depth" in str(error):  # libyaml's own limit, from PyYAML 6.0.4 on
-            raise RefusedYamlError(_too_deep(getattr(error, "problem_mark", None))) from error
+            mark = getattr(error, "problem_mark", None)
+            raise RefusedYamlError(_refusal(f"more than {MAX_DEPTH} levels", mark)) from error
         raise ValueError(str(error).splitlines()[0]) from error
-
-
-def _refuse(events: Iterable[yaml.Event]) -> None:
-    """Look at what there is before anything is built of it."""
-    depth = 0
-    for event in events:
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        number = isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_NUMBER and DIGITS(event.value)
-        if depth > MAX_DEPTH:
-            raise RefusedYamlError(_too_deep(event.start_mark))
-        if isinstance(event, yaml.AliasEvent) or number:
-            what = "a number without end" if number else "aliases (*name)"
-            raise RefusedYamlError(_refusal(what, event.start_mark))
-
-
-def _too_deep(mark: Any) -> str:
-    return _refusal(f"more than {MAX_DEPTH} levels", mark)
 
 
 def _refusal(what: str, mark: Any) -> str:
