@@ -49,8 +49,7 @@ jobs:
 "versions": {PACKAGE: {"version", "from"}}, "applies": […], "open": [{"id", "package", "settle"}]}]}`. Each of
 `applies` has `id`, `package`, `version`, `version_from`, `severity`, `title`, `wrong`, `settings`, `where`, `shows`,
 `fix`, `fixed` and `threads`. `advisories --format json` writes `{"schema": "grpo-watch/advisories/1", "advisories":
-[…]}` with every part of each entry. From Python: `grpo_watch.preflight.audit.audit_here("output")`; for agents the
-MCP tool `audit`.
+[…]}` with every part of each entry. Agents have the MCP tool `audit`.
 
 ## Add one
 

@@ -24,6 +24,7 @@ from grpo_watch.errors import GrpoWatchError, UsageError
 from grpo_watch.extras import install
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.preflight import preflight
+from grpo_watch.preflight.audit import ABOUT
 from grpo_watch.preflight.audit import audit as audits
 from grpo_watch.preflight.audit import document as audit_document
 from grpo_watch.preflight.findings import document as preflight_document
@@ -127,13 +128,12 @@ def audit(path: str = "", launch: str = "", python: str | None = None) -> dict[s
     options = GivenOptions(python=None if python is None else Path(python))
     command = [] if path else shlex.split(launch)
     found = audits(Path(path) if path else None, command, options, Path.cwd(), os.environ)
-    shown = ("id", "package", "severity", "title", "wrong", "shows", "fix", "fixed", "threads")
     return {
         "audits": [
             {
                 "id": run_id(each["name"]),
                 "judged": each["judged"],
-                "applies": [{key: match[key] for key in shown} for match in each["applies"]],
+                "applies": [{key: match[key] for key in ABOUT} for match in each["applies"]],
                 "open": each["open"],
             }
             for each in audit_document(found[:MOST])["audits"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from grpo_watch.advisories.entries import packages
@@ -23,6 +23,8 @@ from grpo_watch.preflight.launch_setup import setup_of
 from grpo_watch.sources.discovery.discover import ChannelContent, FoundRun, discover
 
 SCHEMA = "grpo-watch/audit/1"
+ABOUT = ("id", "package", "severity", "title", "wrong", "shows", "fix", "fixed", "threads")
+"""What is said of an advisory that applies."""
 SAYS_NOTHING = frozenset(
     {
         ChannelContent.COMPLETIONS_JSONL,
@@ -147,27 +149,6 @@ def _audited(one: Audit) -> dict[str, Any]:
 
 
 def _applying(match: Match) -> dict[str, Any]:
-    advisory = match.advisory
-    return {
-        "id": advisory.id,
-        "package": advisory.package,
-        "version": match.version,
-        "version_from": match.origin,
-        "severity": advisory.severity.value,
-        "title": advisory.title,
-        "wrong": advisory.wrong,
-        "settings": list(match.given),
-        "where": match.where,
-        "shows": list(advisory.shows),
-        "fix": advisory.fix,
-        "fixed": advisory.fixed,
-        "threads": list(advisory.threads),
-    }
-
-
-def audit_here(path: str | os.PathLike[str] | Sequence[str], **options: Any) -> list[Audit]:
-    """The same from Python: a path, or a command as its words."""
-    given = GivenOptions(**options)
-    if isinstance(path, str | os.PathLike):
-        return audit(Path(path), (), given, Path.cwd(), os.environ)
-    return audit(None, list(path), given, Path.cwd(), os.environ)
+    advisory = msgspec.to_builtins(match.advisory)
+    found = {"version": match.version, "version_from": match.origin, "settings": match.given, "where": match.where}
+    return {**{key: advisory[key] for key in ABOUT}, **found}

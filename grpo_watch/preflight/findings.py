@@ -88,7 +88,7 @@ def document(assessment: Assessment) -> dict[str, Any]:
         "framework_version": assessment.version,
         "framework_version_from": assessment.version_origin,
         "ok": exit_code(assessment) == FINE,
-        "problems": [_problem(problem) for problem in assessment.problems],
+        "problems": [_given(asdict(problem), "says") for problem in assessment.problems],
         "suggestions": [{**suggestion.changes, "why": suggestion.why} for suggestion in assessment.suggestions],
         "prediction": None if assessment.prediction is None else _prediction(assessment.prediction),
         "missing": list(assessment.missing),
@@ -96,19 +96,12 @@ def document(assessment: Assessment) -> dict[str, Any]:
     }
 
 
-def _problem(problem: LaunchProblem) -> dict[str, Any]:
-    return {
-        "check": problem.check,
-        "severity": problem.severity.value,
-        "message": problem.message,
-        "hint": problem.hint,
-        "where": problem.where,
-        **({"says": problem.says} if problem.says else {}),
-    }
+def _given(document: dict[str, Any], *optional: str) -> dict[str, Any]:
+    """Without optional parts that are empty."""
+    return {name: value for name, value in document.items() if value or name not in optional}
 
 
 def _prediction(prediction: Prediction) -> dict[str, Any]:
-    found = {**asdict(prediction), "notes": list(prediction.notes)}
     prompts = prediction.prompts_per_step  # a step that learns from part of a group keeps the fraction
-    found["prompts_per_step"] = int(prompts) if prompts is not None and prompts == int(prompts) else prompts
-    return {name: value for name, value in found.items() if name not in OPTIONAL or value not in (None, [])}
+    whole = int(prompts) if prompts is not None and prompts == int(prompts) else prompts
+    return _given({**asdict(prediction), "prompts_per_step": whole}, *OPTIONAL)
