@@ -24,7 +24,7 @@ from grpo_watch.sources.discovery.discover import ChannelContent, FoundRun, disc
 
 SCHEMA = "grpo-watch/audit/1"
 ABOUT = ("id", "package", "severity", "title", "wrong", "shows", "fix", "fixed", "threads")
-"""What is said of an advisory that applies."""
+"""What the JSON names of an advisory that applies."""
 SAYS_NOTHING = frozenset(
     {
         ChannelContent.COMPLETIONS_JSONL,
