@@ -6,9 +6,8 @@ import errno
 import io
 import json
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -67,12 +66,9 @@ def _torn(stream: io.FileIO) -> bool:
     return stream.read(1) != b"\n"
 
 
-MOST = 2048
-"""Entries of a line. The largest dense models have 1,200 tensors, or 1,800 with an adapter on every matrix."""
-NUMBERED = re.compile(r"\.\d+(?=\.)")
-"""A name with two numbers, of the layer and of the expert: without the last one it names the merged tensor."""
-
-LAYER_AND_EXPERT = 2
+MOST, MERGED = 2048, 512
+"""Tensors of one placement that a line lists one by one (the largest dense models have 1,200, or 1,800 with an adapter
+on every matrix), and its entries where there are more."""
 
 
 class MergedTensor(NamedTuple):
@@ -85,17 +81,21 @@ class MergedTensor(NamedTuple):
 
 
 def entries(pieces: Sequence[ParameterPiece], most: int = MOST) -> list[MergedTensor]:
-    """Each tensor alone if there are at most this many; else the experts of a layer together, then runs of tensors.
+    """Each tensor alone if at most this many are placed as it is; else runs of neighbours.
 
     Tensors that lie one behind the other have one checksum: the sum of theirs, each times the radix to the power of the
     words before it. It changes when any one of them does, and the shards of several processes still add up.
 
-    All processes of a job make the same entries: their order, names and placement are the same on each.
+    All processes that hold a part of the same tensors make the same entries of them.
     """
-    if len(pieces) <= most:
-        return [MergedTensor(piece.name, _type(piece), piece.shape, (at,)) for at, piece in enumerate(pieces)]
-    found = [_one(pieces, members, name) for name, members in _experts(pieces)]
-    return found if len(found) <= most else list(_runs(pieces, found, most))
+    placed: dict[object, list[int]] = {}
+    for at, piece in enumerate(pieces):
+        placed.setdefault((piece.mesh, piece.parts), []).append(at)
+    found: list[MergedTensor] = []
+    for members in placed.values():
+        length = 1 if len(members) <= most else -(-len(members) // min(most, MERGED))
+        found += [_one(pieces, members[at : at + length]) for at in range(0, len(members), length)]
+    return found
 
 
 def value(entry: MergedTensor, pieces: Sequence[ParameterPiece], sums: Sequence[int]) -> int | None:
@@ -110,52 +110,15 @@ def value(entry: MergedTensor, pieces: Sequence[ParameterPiece], sums: Sequence[
     return total % MODULUS if any(pieces[at].tensor.numel() for at in entry.members) else None
 
 
-def _experts(pieces: Sequence[ParameterPiece]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    together: dict[tuple[object, ...], list[int]] = {}
-    for at, piece in enumerate(pieces):
-        key = (_pattern(piece.name), piece.shape, piece.tensor.dtype, piece.mesh, piece.parts, piece.copy)
-        together.setdefault(key, []).append(at)
-    names: dict[str, int] = {}
-    for members in together.values():
-        own = pieces[members[0]].name
-        name = _pattern(own) if len(members) > 1 else own
-        names[name] = names.get(name, 0) + 1
-        yield name if names[name] == 1 else f"{name} ({names[name]})", tuple(members)
-
-
-def _pattern(name: str) -> str:
-    """``model.layers.3.mlp.experts.*.up_proj.weight``; a name with fewer than two numbers as it is."""
-    numbers = list(NUMBERED.finditer(name))
-    if len(numbers) < LAYER_AND_EXPERT:
-        return name
-    return f"{name[: numbers[-1].start()]}.*{name[numbers[-1].end() :]}"
-
-
-def _runs(pieces: Sequence[ParameterPiece], found: Sequence[MergedTensor], most: int) -> Iterator[MergedTensor]:
-    """Neighbours with one placement, so many that the line is short enough."""
-    length = -(-len(found) // most)
-    placed: dict[object, list[MergedTensor]] = {}
-    for entry in found:
-        piece = pieces[entry.members[0]]
-        placed.setdefault((piece.mesh, piece.parts, piece.copy), []).append(entry)
-    for same in placed.values():
-        for start in range(0, len(same), length):
-            run = same[start : start + length]
-            members = tuple(at for entry in run for at in entry.members)
-            yield _one(pieces, members, run[0].name + (f" and {len(run) - 1} more" if len(run) > 1 else ""))
-
-
-def _one(pieces: Sequence[ParameterPiece], members: tuple[int, ...], name: str) -> MergedTensor:
+def _one(pieces: Sequence[ParameterPiece], members: Sequence[int]) -> MergedTensor:
     """The entry of these tensors: stacked where they are alike, else laid flat."""
     shapes, types = {pieces[at].shape for at in members}, {pieces[at].tensor.dtype for at in members}
-    first = pieces[members[0]]
-    if len(members) == 1:
-        shape = first.shape
-    elif len(shapes) == 1:
-        shape = (len(members), *first.shape)
-    else:
-        shape = (sum(prod(pieces[at].shape) for at in members),)
-    return MergedTensor(name, _type(first) if len(types) == 1 else "mixed", shape, members)
+    first, more = pieces[members[0]], len(members) - 1
+    shape = (len(members), *first.shape) if len(shapes) == 1 else (sum(prod(pieces[at].shape) for at in members),)
+    name = f"{first.name} and {more} more" if more else first.name
+    return MergedTensor(
+        name, _type(first) if len(types) == 1 else "mixed", shape if more else first.shape, tuple(members)
+    )
 
 
 def _type(piece: ParameterPiece) -> str:
@@ -175,17 +138,17 @@ def checksums(
     *,
     most: int = MOST,
 ) -> tuple[Checksums, str]:
-    """Data type, shape of the whole, checksum as 16 hex digits, copy and parts (see ``ParameterPiece``) by name.
+    """Data type, shape of the whole, checksum as 16 hex digits, 0 and parts (see ``ParameterPiece``) by name.
 
-    The checksum of a shard without elements is empty. Tensors without elements are left out. Second: which are left
-    out because their values can't be read, and why.
+    The 0 is where earlier versions numbered replicas. The checksum of a shard without elements is empty. Tensors
+    without elements are left out. Second: which are left out because their values can't be read, and why.
 
     Args:
         model: a torch module.
         rank: of this process.
         ranks: processes that train together.
         wanted: whether to read a piece.
-        most: so many checksums at most, about; where there are more tensors some are put together (``merged``).
+        most: so many checksums at most, about; where there are more tensors some are put together (``entries``).
 
     Raises:
         RuntimeError: this process has not imported torch, or none of the tensors can be read.
@@ -208,7 +171,7 @@ def _combined(held: Sequence[ParameterPiece], values: Sequence[int], most: int) 
     for entry in entries(held, most):
         one, total = held[entry.members[0]], value(entry, held, values)
         hexadecimal = "" if total is None else f"{total:016x}"
-        taken[entry.name] = (entry.dtype, list(entry.shape), hexadecimal, one.copy, one.parts)
+        taken[entry.name] = (entry.dtype, list(entry.shape), hexadecimal, 0, one.parts)
     return taken
 
 

@@ -36,18 +36,6 @@ def test_a_checkpoint_with_a_missing_shard_is_not_judged() -> None:
     assert run.changes == []
 
 
-def test_replicas_that_the_callback_saw_differ() -> None:
-    """Trained and frozen parameters each have their alert."""
-    kinds = {"kind": CheckpointKind.PROBE}, {"kind": CheckpointKind.FROZEN}
-    run = Watched(RULE)
-    for step, copy in ((10, ()), (20, ("w@copy 3",))):
-        for kind in kinds:
-            run.feed(a_checkpoint(step, {"w": "a", "w@copy 3": "b"}, replicas=(("w", *copy), ("v",)), **kind))
-    assert run.changes == [("firing", 20, "critical"), ("firing", 20, "critical")]
-    assert run.said[0].reading.evidence["differ"] == 1
-    assert {change.key for change in run.said} == {"", "frozen"}
-
-
 def test_one_process_alone_says_nothing() -> None:
     run = Watched(RULE).feed(a_checkpoint(10, {"w": "a"}, kind=CheckpointKind.PROBE))
     assert not run.monitor.evaluated

@@ -36,16 +36,10 @@ def placed(model: torch.nn.Module, *placement: Shard | Replicate) -> torch.nn.Mo
     return model
 
 
-def ways(rank: int) -> dict[str, torch.nn.Module]:
+def ways() -> dict[str, torch.nn.Module]:
     """The same weights, held in different ways."""
-    apart, stage = DistributedDataParallel(a_model()), a_model()
-    with torch.no_grad():
-        apart.module[0].bias[rank] += 1
-        stage[0].bias[rank] += 1
     return {
         "whole": DistributedDataParallel(a_model()),
-        "apart": apart,
-        "stages": stage,
         "fsdp2": fully_shard(a_model(), mesh=init_device_mesh("cpu", (WORLD,))),
         "rows": placed(a_model(), Shard(0)),
         "columns": placed(a_model(), Shard(1)),
@@ -56,7 +50,7 @@ def ways(rank: int) -> dict[str, torch.nn.Module]:
 
 def run(rank: int, folder: str) -> None:
     """Probe each of them."""
-    for name, model in ways(rank).items():
+    for name, model in ways().items():
         assert probe(model, 10, Path(folder, name)), name
         assert probe(model, 10, Path(folder, "together", name), file_mb=0), name
     stop(rank, Path(folder, "stop"))

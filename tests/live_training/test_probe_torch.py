@@ -162,16 +162,9 @@ def test_sharding_does_not_show(tmp_path: Path) -> None:
     assert {name: columns[name] for name in whole if name.endswith("bias")}.items() <= whole.items()
     assert {name for name in columns if "@" in name} == {f"{at}.weight@{rank}/2" for at in (0, 2) for rank in (0, 1)}
     assert all("@" in name for name in found["fsdp"].tensors)
-    assert all(len(group) == 1 for group in found["whole"].replicas)
-    apart = [group for group in found["apart"].replicas if len(group) > 1]
-    assert apart == [("0.bias", "0.bias@copy 1")]
     assert {file.name for file in (tmp_path / "stop").glob("stopped-*")} == {"stopped-0", "stopped-1"}
-    assert found["stages"].replicas == ()  # plain modules of which nothing says that they are the same
-    assert {"0.bias@0/2", "0.bias@1/2"} <= set(found["stages"].tensors)
     together = {folder.name: digests(folder)[0] for folder in (tmp_path / "together").iterdir()}
     (one,), (other,) = together["whole"].tensors.items(), together["fsdp2"].tensors.items()
     assert (one[0], one[1].checksum) == (other[0], other[1].checksum)  # all six in one, from whole tensors and shards
-    assert together["whole"].replicas == ((one[0],),)
-    assert [len(group) for group in together["apart"].replicas] == [2]
     assert len(together["rows"].tensors) == 2  # matrices in shards, vectors whole
     assert together["replicas"].tensors[one[0]].checksum == one[1].checksum

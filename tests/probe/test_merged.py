@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import cache
 from itertools import pairwise
 from math import prod
@@ -23,6 +22,8 @@ from grpo_watch.probe.writing import Journal, entries, value
 from grpo_watch.sources.checkpoints.probe_source import ProbeSource
 
 LAYERS, EXPERTS = 61, 320
+ENTRIES = 511
+"""Of 58,684 tensors, 115 in each."""
 
 
 def tensor(elements: int, size: int = 2, dtype: str = "bfloat16") -> Any:
@@ -54,20 +55,8 @@ def test_few_tensors_are_listed_one_by_one() -> None:
     assert found[3].name == "model.layers.0.mlp.experts.0.gate_proj.weight"
 
 
-@pytest.mark.slow
-def test_experts_of_a_layer_are_one_entry() -> None:
-    """58,684 tensors make 307 entries; attention and embeddings keep their names, so that engines can be compared."""
-    pieces = mixture()
-    found = {entry.name: entry for entry in entries(pieces)}
-    assert (len(pieces), len(found)) == (58_684, 2 + LAYERS * 5)
-    assert found["model.embed_tokens.weight"].members == (0,)
-    down = found["model.layers.3.mlp.experts.*.down_proj.weight"]
-    assert (down.shape, down.dtype) == ((EXPERTS, 8, 4), "bfloat16")
-    assert {re.sub(r"\.\d+\.down", ".*.down", pieces[at].name) for at in down.members} == {down.name}
-
-
 @pytest.mark.parametrize("most", [1, 7, 100])
-def test_names_without_experts(most: int) -> None:
+def test_neighbours_are_put_together(most: int) -> None:
     """Neighbours go together until there are few enough; each tensor is in one entry."""
     pieces = [piece(f"blocks.{number}.weight", (number % 3 + 1, 8)) for number in range(250)]
     found = entries(pieces, most)
@@ -78,7 +67,7 @@ def test_names_without_experts(most: int) -> None:
 
 
 def test_what_is_placed_otherwise_stays_apart() -> None:
-    """Shards add up over processes and replicas are compared, so an entry is all of one kind."""
+    """Shards add up over processes, so an entry is all of one kind, and as long wherever others are held too."""
     pieces = [piece(f"l.{number}.w", parts=1 + number % 2) for number in range(10)]
     assert [{pieces[at].parts for at in entry.members} for entry in entries(pieces, 1)] == [{1}, {2}]
 
@@ -129,7 +118,7 @@ def sixty_thousand(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.slow
 def test_the_file_stays_small(tmp_path: Path, sixty_thousand: list[int]) -> None:
-    """A line takes 40 kB, and below 300 bytes once the file is large; a standstill shows before and after."""
+    """A line takes 55 kB, and below 300 bytes once the file is large; a standstill shows before and after."""
     journal, what = Journal(tmp_path, "grpo-watch-probe-0.jsonl"), {"rank": 0, "ranks": 1, "writers": 1}
     sizes: list[int] = []
     for step in range(10, 90, 10):
@@ -141,11 +130,11 @@ def test_the_file_stays_small(tmp_path: Path, sixty_thousand: list[int]) -> None
         writing.write_weights(journal, None, "policy", {"step": step, **what}, 1)
         sizes.append(journal.size() - before)
     assert [size > 300 for size in sizes] == [True] * 3 + [False] * 5
-    assert max(sizes) < 40_000
+    assert max(sizes) < 55_000
     source = ProbeSource("probe", tmp_path, [tmp_path])
     found = [item for item in (*source.poll(None), *source.finish()) if isinstance(item, CheckpointDigest)]
     assert [(digest.step, len(digest.tensors)) for digest in found] == [
-        *((step, 2 + LAYERS * 5) for step in (10, 20, 30)),
+        *((step, ENTRIES) for step in (10, 20, 30)),
         *((step, 1) for step in (40, 50, 60, 70, 80)),
     ]
     sums = [{name: each.checksum for name, each in digest.tensors.items()} for digest in found]

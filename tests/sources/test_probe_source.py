@@ -78,11 +78,11 @@ def test_how_completions_are_sampled(tmp_path: Path) -> None:
 
 
 def test_processes_that_mean_different_things_by_one_name(tmp_path: Path) -> None:
-    """Not added up, and no replicas of each other: of another shape, each goes by its rank."""
-    write(tmp_path, weights(10, {W: entry(ONE, shape=(4,))}, 0, 2))
-    write(tmp_path, weights(10, {W: entry(TWO, copy=1, shape=(5,))}, 1, 2), rank=1)
+    """Not added up: of another shape, each goes by its rank."""
+    write(tmp_path, weights(10, {W: entry(ONE, parts=2, shape=(4,))}, 0, 2))
+    write(tmp_path, weights(10, {W: entry(TWO, parts=2, shape=(5,))}, 1, 2), rank=1)
     (digest,) = digests(list(source(tmp_path).poll(None)))
-    assert (sums(digest), digest.replicas) == ({f"{W}@0/2": ONE, f"{W}@1/2": TWO}, ())
+    assert sums(digest) == {f"{W}@0/2": ONE, f"{W}@1/2": TWO}
 
 
 def test_frozen_lines(tmp_path: Path) -> None:
@@ -99,7 +99,6 @@ def test_shards_add_up_modulo_two_to_the_64(tmp_path: Path) -> None:
     write(tmp_path, weights(10, {W: entry(TWO, parts=2), "b": entry("", parts=2)}, 1, 2), rank=1)
     (digest,) = digests(list(source(tmp_path).poll(None)))
     assert sums(digest) == {W: ONE, "b": ONE}
-    assert digest.replicas == ()
 
 
 def test_shards_that_nothing_places_go_by_rank(tmp_path: Path) -> None:
@@ -109,13 +108,11 @@ def test_shards_that_nothing_places_go_by_rank(tmp_path: Path) -> None:
     assert sums(digest) == {f"{W}@0/2": ONE, f"{W}@1/2": TWO}
 
 
-def test_replicas_are_compared(tmp_path: Path) -> None:
-    """Each tensor is named once; the copy that differs beside it."""
+def test_replicas_of_earlier_versions_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, weights(10, {W: entry(ONE), "b": entry(ONE)}, 0, 2))
     write(tmp_path, weights(10, {W: entry(TWO, copy=1), "b": entry(ONE, copy=1)}, 1, 2), rank=1)
     (digest,) = digests(list(source(tmp_path).poll(None)))
-    assert sums(digest) == {W: ONE, "b": ONE, f"{W}@copy 1": TWO}
-    assert digest.replicas == ((W, f"{W}@copy 1"), ("b",))
+    assert (sums(digest), digest.replicas) == ({W: ONE, "b": ONE}, ())
 
 
 def test_a_process_is_waited_for(tmp_path: Path) -> None:
@@ -123,8 +120,8 @@ def test_a_process_is_waited_for(tmp_path: Path) -> None:
     write(tmp_path, weights(10, {W: entry(ONE)}, 0, 2))
     reader = source(tmp_path)
     assert digests(list(reader.poll(1.0))) == []
-    write(tmp_path, weights(10, {W: entry(ONE, copy=1)}, 1, 2), rank=1)
-    assert [digest.replicas for digest in digests(list(reader.poll(2.0)))] == [((W,),)]
+    write(tmp_path, weights(10, {}, 1, 2), rank=1)
+    assert [digest.step for digest in digests(list(reader.poll(2.0)))] == [10]
     write(tmp_path, *(weights(step, {W: entry(ONE)}, 0, 2) for step in (20, 30)))
     assert digests(list(reader.poll(3.0))) == []
     write(tmp_path, weights(40, {W: entry(ONE)}, 0, 2))

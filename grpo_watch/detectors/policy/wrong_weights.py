@@ -11,7 +11,7 @@ from grpo_watch.detectors.shared.checkpoint_history import CheckpointHistory, ch
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import is_zero, number
 from grpo_watch.engine.learning import RARE
-from grpo_watch.engine.records import SAVED, TRAINED, CheckpointDigest, MetricRow, Reading, Scalar, Verdict
+from grpo_watch.engine.records import SAVED, CheckpointDigest, MetricRow, Reading, Scalar, Verdict
 from grpo_watch.engine.traits import ON, LikelyCause, WasteKind
 from grpo_watch.engine.window import BATCHES_AHEAD, ROWS_AHEAD
 
@@ -82,16 +82,16 @@ class CheckpointUnusable(Detector):
 
 
 class RanksDiverged(Detector):
-    """Compares the checksums of tensors that every rank must hold, inside one checkpoint or probe."""
+    """Compares the checksums of tensors that every rank must hold, inside one checkpoint."""
 
     wastes = WasteKind.STEPS
     dashboards = ("grpo-sampling-weights",)
 
     reads = (CheckpointDigest,)
-    needs = (("checkpoints",), ("probe",))
+    needs = (("checkpoints",),)
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """Compare the ranks that saved one checkpoint, or that the callback saw at one step."""
+        """Compare the ranks that saved one checkpoint."""
         if record.replicas:
             return SILENT if record.problems else self._judge(record)
         alone = NotApplicable("the checkpoints do not name the rank that saved them")
@@ -101,9 +101,8 @@ class RanksDiverged(Detector):
     def _judge(record: CheckpointDigest) -> Iterable[Reading]:
         sums = {name: tensor.checksum for name, tensor in record.tensors.items()}
         apart = [group for group in record.replicas if len({sums.get(name, "") for name in group}) > 1]
-        key = "" if record.kind in TRAINED else record.kind.value
         if not apart:
-            return (Reading(Verdict.OK, key),)
+            return (Reading(Verdict.OK),)
         message = f"{len(apart)} of {len(record.replicas)} tensors that all ranks share differ between ranks"
         evidence: dict[str, Scalar] = {
             "differ": len(apart),
@@ -112,7 +111,6 @@ class RanksDiverged(Detector):
             "checkpoint": record.path,
         }
         return breach(
-            key,
             value=len(apart) / len(record.replicas),
             message=message,
             evidence=evidence,

@@ -53,7 +53,8 @@ class ProbeStart(msgspec.Struct, frozen=True):
 class ProbedTensor(msgspec.Struct, frozen=True, array_like=True):
     """What one process holds of one tensor, by the shape of the whole.
 
-    ``checksum`` is empty for a shard without elements. ``parts`` shards make up each ``copy``; 0: unknown to the probe.
+    ``checksum`` is empty for a shard without elements. ``parts`` shards make up the whole; 0: unknown to the probe.
+    ``copy`` numbered the replicas in earlier versions.
     """
 
     dtype: str
@@ -133,28 +134,26 @@ def sampled(sampling: object) -> dict[str, Scalar]:
 
 AHEAD = 8
 """Lines of a process that are held at once; one whose lines wait for others is not read further (up to 190 kB each)."""
-STARTS = 64
-"""Starts of the job that are remembered."""
+ONE_STEP = 120.0
+"""Seconds between two lines of one step from which on they are of two starts of the job, which loads its model anew.
+Processes end a step together."""
 
 
 class PendingLine(NamedTuple):
-    """A line that waits for other processes: how reading would continue with it, and its place in the order.
-
-    ``began`` is when its process began to train (Unix seconds), ``place`` its step and whether it is of frozen weights.
-    """
+    """A line that waits for other processes, and how reading would continue with it."""
 
     resume: Mapping[str, Scalar]
-    began: float
-    place: tuple[int, bool]
     line: ProbedWeights
+
+
+def of_one_step(one: ProbedWeights, other: ProbedWeights) -> bool:
+    """Whether two processes of one job took these checksums at one step."""
+    same = (one.ranks, one.step, one.of) == (other.ranks, other.step, other.of)
+    return same and abs(one.time - other.time) <= ONE_STEP
 
 
 class ProcessFile:
     """The lines of one process, at most ``AHEAD`` of them at once.
-
-    Files are independent, and a process may have missed starts of the job. So a start is identified by its time:
-    that of a start line or, for jobs that write none, of the first line, of one whose step is no later than that of the
-    line before, and of one of another number of processes.
 
     ``failed`` says why reading stopped, until it continues; ``unread`` what the newest line could not read; ``lines``
     counts what was read; ``paused``: there may be more, which is read once fewer lines are held.
@@ -163,13 +162,9 @@ class ProcessFile:
     def __init__(self, path: Path, roots: Sequence[Path], key: str, state: Mapping[str, Scalar]) -> None:
         self.key, self.failed, self.unread, self.lines = key, "", "", 0
         self.held: deque[PendingLine] = deque()
-        identity, position, starts, after = (
-            state.get(f"{key} {what}") for what in ("identity", "position", "starts", "after")
-        )
+        identity, position = state.get(f"{key} identity"), state.get(f"{key} position")
         at = Cursor(key, identity, position) if isinstance(identity, str) and isinstance(position, int) else None
         self.tail = Tail(path, roots, at)
-        self.starts = [float(start) for start in starts.split()] if isinstance(starts, str) else []
-        self._after = tuple(map(int, after.split())) if isinstance(after, str) else ()
         self._reading: Iterator[SplitLine] | None = None
         self._last = False
 
@@ -197,16 +192,13 @@ class ProcessFile:
         """Where reading would continue: with the first line that is held."""
         return self.held[0].resume if self.held else self._resume(self.tail.cursor(self.key))
 
-    def same_start(self, clock: ProcessFile) -> bool:
-        """Whether the first line held here and that of the clock are of one start: of those known, the nearest.
+    def drop_before(self, now: ProbedWeights) -> None:
+        """Forget lines that lie before the clock's: nothing will be joined with them any more.
 
-        Processes begin together, within the time of a step; between two starts lies the loading of a model. Where more
-        of the clock's lines must be read, what began after the last of them may be of a start that is not known yet.
+        A process may have missed starts of the job, or written a step that the first one did not come to.
         """
-        held, now = self.held[0], clock.held[0]
-        if held.line.ranks != now.line.ranks or (clock.paused and held.began > clock.held[-1].line.time):
-            return False
-        return (_nearest(clock.starts, held.began), _nearest(self.starts, now.began)) == (now.began, held.began)
+        while self.held and not of_one_step(self.held[0].line, now) and _order(self.held[0].line) < _order(now):
+            self.held.popleft()
 
     def _read_line(self, line: SplitLine, stats: SourceStats) -> Iterator[ProbeStart]:
         if line.too_long:
@@ -222,8 +214,7 @@ class ProcessFile:
             stats.skip(Skip.BAD_VALUE, f"{self.tail.path.name}, line {self.lines}: {error}")
             return
         if isinstance(found, ProbeStart):
-            self._begin(found.time)
-            self.failed, self._after = "", ()
+            self.failed = ""
             yield found
         elif isinstance(found, ProbeFailure):
             self.failed = f"{self.tail.path.name}: the probe stopped after step {found.step}: {found.text[:300]}"
@@ -234,26 +225,12 @@ class ProcessFile:
         self.failed = ""
         name, unread = self.tail.path.name, found.unread[:300]
         self.unread = f"{name}: step {found.step} could not be read: {unread}" if unread else ""
-        resume = self._resume(self.tail.before(self.key, line))
-        frozen = found.of == "frozen"
-        now = (found.ranks, found.step, int(frozen))
-        if not self.starts or (self._after and (now[0] != self._after[0] or now <= self._after)):
-            self._begin(found.time)
-        self._after = now
-        self.held.append(PendingLine(resume, self.starts[-1], (found.step, frozen), found))
-
-    def _begin(self, time: float) -> None:
-        self.starts = [*self.starts, time][-STARTS:]
+        self.held.append(PendingLine(self._resume(self.tail.before(self.key, line)), found))
 
     def _resume(self, at: Cursor) -> Mapping[str, Scalar]:
-        known: dict[str, Scalar] = {
-            "identity": at.identity,
-            "position": at.position,
-            "starts": " ".join(map(repr, self.starts)),
-            "after": " ".join(map(str, self._after)),
-        }
-        return {f"{self.key} {what}": value for what, value in known.items()}
+        return {f"{self.key} identity": at.identity, f"{self.key} position": at.position}
 
 
-def _nearest(times: Sequence[float], time: float) -> float:
-    return min(times, key=lambda one: abs(one - time))
+def _order(line: ProbedWeights) -> tuple[float, int, bool]:
+    """What grows from line to line of one process."""
+    return line.time, line.step, line.of == "frozen"

@@ -1,4 +1,4 @@
-"""Turns what the callback or a training loop wrote of its weights into digests; shards add up, replicas must agree."""
+"""Turns what the callback or a training loop wrote of its weights into digests; the shards of a tensor add up."""
 
 from __future__ import annotations
 
@@ -18,57 +18,38 @@ from grpo_watch.engine.records import (
 )
 from grpo_watch.sources.base import ChannelSource
 from grpo_watch.sources.checkpoints.probe_file import (
-    AHEAD,
     MODULUS,
     ProbedTensor,
     ProbedWeights,
     ProbeStart,
     ProcessFile,
+    of_one_step,
     sampled,
 )
 from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, logged_config
 
 
-def joined(lines: Sequence[ProbedWeights]) -> tuple[dict[str, TensorDigest], tuple[tuple[str, ...], ...]]:
-    """The tensors of all lines of one step, and for every tensor with replicas the names that must have one checksum.
+def joined(lines: Sequence[ProbedWeights]) -> dict[str, TensorDigest]:
+    """The tensors of all lines of one step.
 
     A tensor whose shards are all there has its own name, whatever the sharding; else each shard that is there is
-    called ``name@rank/ranks``. A replica that differs from the first is called ``name@copy K``.
+    called ``name@rank/ranks``. Of replicas, which earlier versions wrote, the first counts.
     """
     tensors: dict[str, TensorDigest] = {}
-    replicas: list[tuple[str, ...]] = []
     held: dict[str, list[tuple[ProbedWeights, ProbedTensor]]] = {}
     for line in lines:
         for name, entry in line.tensors.items():
-            held.setdefault(name, []).append((line, entry))
+            if not entry.copy:
+                held.setdefault(name, []).append((line, entry))
     for name, entries in held.items():
-        copies, one = _whole(entries), entries[0][1]
-        first, *others = sorted(copies) or [0]
-        apart = [copy for copy in others if copies[copy] != copies[first]]
-        if copies:
-            tensors |= {name: _digest(one, copies[first])}
-            tensors |= {f"{name}@copy {copy}": _digest(one, copies[copy]) for copy in apart}
-        for line, entry in () if copies else entries:
+        one = entries[0][1]
+        if len({(entry.dtype, entry.shape) for _, entry in entries}) == 1 and len(entries) == one.parts:
+            tensors[name] = _digest(one, sum(entry.value or 0 for _, entry in entries) % MODULUS)
+            continue
+        for line, entry in entries:
             if entry.value is not None:
                 tensors[name if line.ranks == 1 else f"{name}@{line.rank}/{line.ranks}"] = _digest(entry, entry.value)
-        if others:
-            replicas.append((name, *(f"{name}@copy {copy}" for copy in apart)))
-    return tensors, tuple(replicas)
-
-
-def _whole(entries: Sequence[tuple[ProbedWeights, ProbedTensor]]) -> dict[int, int]:
-    """The checksum of each replica that is complete; none where processes indicate different things by one name."""
-    found: dict[int, list[ProbedTensor]] = {}
-    if len({(entry.dtype, entry.shape) for _, entry in entries}) > 1:
-        return {}
-    for _, entry in entries:
-        if entry.parts > 0:
-            found.setdefault(entry.copy, []).append(entry)
-    return {
-        copy: sum(entry.value or 0 for entry in each) % MODULUS
-        for copy, each in found.items()
-        if len(each) == each[0].parts
-    }
+    return tensors
 
 
 def _digest(entry: ProbedTensor, value: int) -> TensorDigest:
@@ -144,37 +125,33 @@ class ProbeSource(ChannelSource):
     def _steps(
         self, clock: ProcessFile, others: Sequence[ProcessFile], seen: float | None, *, last: bool
     ) -> Iterator[Item]:
-        while len(clock.held) > (AHEAD // 2 if clock.paused else 0):  # some of what follows belongs to the next start
-            now = clock.held[0]
-            joins: list[ProcessFile] = []
+        while clock.held:
+            now = clock.held[0].line
             for file in others:
-                while file.held and _earlier(file, clock):
-                    file.held.popleft()
-                if file.held and file.held[0].place == now.place and file.same_start(clock):
-                    joins.append(file)
-            writers = [file for file in others if int(file.key) < now.line.writers]
+                file.drop_before(now)
+            writers = [file for file in others if int(file.key) < now.writers]
             if any(file.paused and not file.held for file in writers):
                 return  # what was held of it was of another start: it is read on first
             silent = [file for file in writers if not file.held and not file.failed]
-            missing = now.line.writers - 1 - len(writers)
+            missing = now.writers - 1 - len(writers)
             if (silent or missing > 0) and not last and len(clock.held) <= PATIENCE:
                 return
+            joins = [file for file in others if file.held and of_one_step(file.held[0].line, now)]
             lines = [file.held.popleft().line for file in (clock, *joins)]
             if any(line.tensors or not line.unread for line in lines):
                 yield self._digest(lines, seen)
 
     def _digest(self, lines: Sequence[ProbedWeights], seen: float | None) -> CheckpointDigest:
-        first, (tensors, replicas) = lines[0], joined(lines)
+        first = lines[0]
         return CheckpointDigest(
             channel=self.name,
             step=first.step,
             path=f"step {first.step} in memory",
             complete=True,
-            tensors=tensors,
+            tensors=joined(lines),
             kind=KINDS[first.of],
             segment=self.segment,
             seen=seen,
-            replicas=replicas,
         )
 
     def _started(self, start: ProbeStart, *, first: bool) -> Iterator[Item]:
@@ -200,9 +177,3 @@ class ProbeSource(ChannelSource):
             if file.failed or file.tail.problem or file.unread:
                 return file.failed or file.tail.problem or file.unread
         return ""
-
-
-def _earlier(file: ProcessFile, clock: ProcessFile) -> bool:
-    """Whether the first line held of a process lies before the clock's: nothing will be joined with it any more."""
-    held, now = file.held[0], clock.held[0]
-    return held.place < now.place if file.same_start(clock) else held.began < now.began

@@ -104,7 +104,7 @@ def test_the_frozen_norm_never_changes(saved: Path, stage: int) -> None:
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_the_probe_reads_what_the_processes_hold(saved: Path, stage: int) -> None:
-    """ZeRO-3's partitions add up to the checksum of the gathered weights; below it each process holds all, alike."""
+    """ZeRO-3's partitions add up to the checksum of the gathered weights; below it the first process writes all."""
     folder = saved / f"probe{stage}"
     source = ProbeSource("probe", folder, [folder])
     found = [item for item in [*source.poll(None), *source.finish()] if isinstance(item, CheckpointDigest)]
@@ -113,7 +113,6 @@ def test_the_probe_reads_what_the_processes_hold(saved: Path, stage: int) -> Non
         whole = torch.load(saved / f"zero{stage}-{digest.step}.pt", weights_only=True)
         expected = {name: by_definition(one) for name, one in whole.items() if name != "1.weight"}
         assert {name: one.checksum for name, one in digest.tensors.items()} == expected
-        assert set(digest.replicas) == (set() if stage == 3 else {(name,) for name in expected})
     assert found[0].tensors != found[1].tensors
     assert found[1].tensors == found[2].tensors
 
