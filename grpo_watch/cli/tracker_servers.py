@@ -139,8 +139,8 @@ class Poller:
     ) -> None:
         """Ask the server that the settings name (else ``WANDB_BASE_URL``'s), once it is started."""
         from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer  # noqa: PLC0415  few name a server
-        from grpo_watch.sources.trackers.wandb_api.client import ClientProcess  # noqa: PLC0415  the same
         from grpo_watch.sources.trackers.wandb_api.hub import Hub  # noqa: PLC0415  the same
+        from grpo_watch.sources.trackers.wandb_api.process import ClientProcess  # noqa: PLC0415  the same
 
         server = settings.wandb
         hub = Hub(

@@ -95,7 +95,8 @@ OPENED_ELSEWHERE = {
     "trackers/database.py": "SQLite opens its file by path",
     "trackers/mlflow_server.py": "the watcher's own copy of a server's run",
     "files/stdin.py": "the watcher's own copy of standard input",
-    "trackers/wandb_api/client.py": "what was fetched into a folder of its own, and /dev/null",
+    "trackers/wandb_api/client.py": "what was fetched into a folder of its own",
+    "trackers/wandb_api/process.py": "/dev/null",
 }
 
 

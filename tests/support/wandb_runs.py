@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from grpo_watch.engine.records import Cursor, Item, RawRow
 from grpo_watch.sources.console.source import ConsoleSource
-from grpo_watch.sources.trackers.wandb_api.client import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.hub import Hub
+from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import RemotePlace
 from grpo_watch.sources.trackers.wandb_api.source import WandbApiSource
 from tests.support.wandb_server import ServedRun

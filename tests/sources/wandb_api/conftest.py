@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from grpo_watch.sources.trackers.wandb_api.client import ClientProcess
+from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from tests.support.wandb_server import KEY, WandbServer, served
 
 

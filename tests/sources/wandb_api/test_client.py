@@ -12,7 +12,8 @@ import pytest
 
 from grpo_watch.errors import UsageError
 from grpo_watch.frameworks.row_numbers import numbers
-from grpo_watch.sources.trackers.wandb_api.client import ClientProcess, WandbClient
+from grpo_watch.sources.trackers.wandb_api.client import WandbClient
+from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import RemoteError, RemotePlace, ServerTrouble, TableRef, parse_place
 from tests.support.wandb_runs import PLACE, calls, metrics, table
 from tests.support.wandb_server import KEY, Fault, ServedRun, WandbServer, served

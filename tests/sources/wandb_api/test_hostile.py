@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from grpo_watch.sources.base import Skip
-from grpo_watch.sources.trackers.wandb_api.client import LARGEST, ClientProcess, WandbClient
+from grpo_watch.sources.trackers.wandb_api.client import LARGEST, WandbClient
+from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import RemoteError, RemotePlace, ServerTrouble, TableRef
 from tests.support.wandb_runs import PLACE, Reading, calls, metrics, table
 from tests.support.wandb_server import Fault, ServedRun, WandbServer, served
@@ -50,7 +51,7 @@ def history(*rows: Any) -> Fault:
 
 
 def test_an_answer_that_takes_all_memory_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process may grow by so much only; the next question is asked of another one, and for less."""
+    """The process may grow by so much only; the next question is asked of another one."""
 
     def exhausted(*_: object) -> Any:
         raise MemoryError
@@ -66,26 +67,20 @@ def test_an_answer_that_takes_all_memory_is_too_much(monkeypatch: pytest.MonkeyP
 def test_a_run_whose_answers_are_too_large_is_named_and_others_go_on(
     server: WandbServer, client: ClientProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked for less each time, then reported in one line with what to do; the other run is read.
-
-    That its state is answered does not make it readable.
-    """
+    """Reported in one line with what to do; the other run is read."""
     server.add("ada/grpo", ServedRun("r2", rows=calls(metrics(1), metrics(2))))
     reading = Reading(client)
     bad, good = reading.source(), reading.source(place=RemotePlace("ada", "grpo", "r2"))
-    asked: list[int] = []
     ask = client.ask
 
     def refused(question: Any, *arguments: Any) -> Any:
-        if question is WandbClient.pieces and arguments[0] == PLACE:
-            asked.append(arguments[2])
+        if question is WandbClient.news and arguments[0] == PLACE:
             raise RemoteError(ServerTrouble.TOO_MUCH, "no memory is left for the answer")
         return ask(question, *arguments)
 
     monkeypatch.setattr(client, "ask", refused)
     for _ in range(4):
         reading.turn(700.0)
-    assert asked == [5_000, 500, 50, 50]
     list(bad.poll(None))
     assert bad.stats.problem == (
         "wandb://ada/grpo/r1: the server sends more than is read; check wandb.base_url, or watch the run's files "
@@ -114,7 +109,7 @@ def test_a_table_that_drips_is_given_up(run: ServedRun, client: ClientProcess, m
     ask = client.ask
 
     def late(question: Any, *arguments: Any) -> Any:
-        if question is WandbClient.tables:
+        if question is WandbClient.news and arguments[-1]:
             raise RemoteError(ServerTrouble.TIMEOUT, "no answer for 150 s")
         return ask(question, *arguments)
 

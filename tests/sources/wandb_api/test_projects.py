@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer, following
-from grpo_watch.sources.trackers.wandb_api.client import ClientProcess
+from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import RemotePlace, RunInfo
 from tests.support.wandb_runs import Reading
 from tests.support.wandb_server import ServedRun, WandbServer

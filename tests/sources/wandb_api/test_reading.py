@@ -21,7 +21,7 @@ from grpo_watch.engine.records import (
     RunEvent,
     Stream,
 )
-from grpo_watch.sources.trackers.wandb_api.client import ClientProcess
+from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
 from grpo_watch.sources.trackers.wandb_api.remote import RemotePlace
 from tests.support.bundles import unpack
 from tests.support.wandb_runs import Reading, calls, metrics, table, wandb_rows

@@ -11,18 +11,14 @@ import base64
 import importlib
 import inspect
 import os
-import resource
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any
 
 from grpo_watch import lazy_re as re
-from grpo_watch.children.child import Child, ChildLostError, bound_memory, follow_parent
 from grpo_watch.credentials import HIDDEN, masked
 from grpo_watch.frameworks.row_numbers import LONGEST_NUMBER, whole
 from grpo_watch.sources.base import KeptTexts
@@ -38,6 +34,7 @@ from grpo_watch.sources.trackers.wandb_api.remote import (
     RemotePlace,
     RunDetails,
     RunInfo,
+    RunNews,
     ServerTrouble,
     TableRef,
 )
@@ -94,6 +91,9 @@ def summarised_table(data: bytes, group_size: int | None, *, examples: KeptTexts
         return NO_TABLE
 
 
+NOT_FETCHED = "the table could not be fetched, again and again"
+MOST_TABLES = 20
+"""Tables of completions that one question fetches."""
 HTTP_SECONDS = 20
 """For one request; wandb's own default is 19."""
 ANSWER_SECONDS = 60
@@ -164,7 +164,7 @@ class WandbClient:
             run = self._run(place)
             last = int(run.lastHistoryStep)
             if last < first:
-                return LoggedCalls((), first, last), 1
+                return LoggedCalls((), last + 1 if last >= 0 else first, last), 1
             if last > LONGEST:
                 raise RemoteError(ServerTrouble.TOO_MUCH, f"a history up to step {last}")
             cached = {"use_cache": False} if "use_cache" in inspect.signature(run.scan_history).parameters else {}
@@ -172,6 +172,38 @@ class WandbClient:
             found = tuple(_asked_for(map(logged_call, scan), first, first + most))
         after = min(first + most, last + 1)
         return LoggedCalls(found, after, last), 3 + (after - first + PAGE - 1) // PAGE
+
+    def news(
+        self,
+        place: RemotePlace,
+        first: int,
+        most: int,
+        group_size: int | None,
+        examples: KeptTexts,
+        tables: bool,  # noqa: FBT001  by position
+    ) -> tuple[RunNews, int]:
+        """Details and what was logged from the counter ``first`` on, up to ``MOST_TABLES`` tables.
+
+        ``group_size`` is G as the watcher knows it; None: as the run's configuration says. Without ``tables`` none is
+        fetched: they could not be had.
+        """
+        details, spent = self.details(place)
+        found, more = self.pieces(place, first, most)
+        wanted = [call for call in found.rows if isinstance(call.table, TableRef)]
+        if details.one_per_prompt or not wanted:
+            return RunNews(details, found), spent + more
+        if wanted[MOST_TABLES:]:
+            after = wanted[MOST_TABLES].order
+            found = LoggedCalls(tuple(call for call in found.rows if call.order < after), after, found.last)
+        own = details.config.settings.get("num_generations") if details.config is not None else None
+        size = group_size or (own.value if own is not None and isinstance(own.value, int) else None)
+        refs = [call.table for call in found.rows if isinstance(call.table, TableRef)]
+        read, asked = self.tables(place, refs, size, examples) if tables else ((NOT_FETCHED,) * len(refs), 0)
+        each = iter(read)
+        rows = tuple(
+            call._replace(table=next(each)) if isinstance(call.table, TableRef) else call for call in found.rows
+        )
+        return RunNews(details, found._replace(rows=rows)), spent + more + asked
 
     def tables(
         self,
@@ -303,95 +335,3 @@ def _info(run: Any) -> RunInfo:
         created=iso_seconds(attributes.get("createdAt")) or 0.0,
         heartbeat=iso_seconds(attributes.get("heartbeatAt")) or 0.0,
     )
-
-
-P = ParamSpec("P")
-A = TypeVar("A")
-PATIENCE = 150.0
-"""Seconds after which a process that does not answer is ended: two requests, the pause between them, the start."""
-MOST_STORED = LARGEST + (8 << 20)
-"""Bytes of a file in the process's folder: one table, and what wandb writes there."""
-
-
-class ClientProcess:
-    """A ``WandbClient`` in another process, which is started at the first question and replaced if it dies.
-
-    Args:
-        base_url: the server's address; None: ``WANDB_BASE_URL``, else wandb's own default.
-        patience: seconds to wait for an answer.
-        http_seconds: time limit of one request, and of one question (with the second try).
-    """
-
-    def __init__(
-        self,
-        base_url: str | None = None,
-        patience: float = PATIENCE,
-        http_seconds: tuple[float, float] | None = None,
-    ) -> None:
-        self._arguments = (base_url, http_seconds)
-        self._patience = patience
-        self._child: Child | None = None
-        self._folder = ""
-
-    def ask(self, question: Callable[Concatenate[WandbClient, P], A], *arguments: P.args, **_: P.kwargs) -> A:
-        """The answer to a question of the client, by position. Raises ``RemoteError``."""
-        child = self._started()
-        try:
-            child.send((question.__name__, arguments))
-            answer = child.receive(self._patience)
-        except TimeoutError:
-            self._drop()
-            raise RemoteError(ServerTrouble.TIMEOUT, f"no answer for {self._patience:g} s") from None
-        except ChildLostError:
-            self._drop()
-            raise RemoteError(ServerTrouble.FAILED, "wandb's client died; it is started again") from None
-        if isinstance(answer, RemoteError):
-            if answer.trouble is ServerTrouble.TOO_MUCH:
-                self._drop()  # what it took for this answer it keeps
-            raise answer
-        return cast("A", answer)
-
-    def interrupt(self) -> None:
-        """End the process, and with it a question that waits for its answer."""
-        child = self._child
-        if child is not None:
-            child.kill()
-
-    def close(self) -> None:
-        """End the process; wandb's own follows it."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.close()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _started(self) -> Child:
-        if self._child is None:
-            self._folder = tempfile.mkdtemp(prefix="grpo-watch-wandb-")
-            self._child = Child(serve, self._folder, *self._arguments, name="wandb")
-        return self._child
-
-    def _drop(self) -> None:
-        self.interrupt()
-        self.close()
-
-
-def serve(line: Connection, folder: str, base_url: str | None, http_seconds: tuple[float, float] | None) -> None:
-    """Answer questions until the other end is closed. Nothing that wandb prints is shown: it may hold an address."""
-    follow_parent()
-    bound_memory()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_STORED, MOST_STORED))
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    seclude(folder, base_url)
-    client = WandbClient(*http_seconds) if http_seconds is not None else WandbClient()
-    with suppress(EOFError, OSError):
-        while True:
-            name, arguments = line.recv()
-            try:
-                answer = getattr(client, name)(*arguments)
-            except RemoteError as error:
-                answer = error
-            line.send(answer)
-    shutil.rmtree(folder, ignore_errors=True)

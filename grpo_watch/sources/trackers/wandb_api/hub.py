@@ -1,17 +1,182 @@
-"""Asks a wandb server for all followed runs and watched projects in turn: one client, one budget, one thread."""
+"""Asks a wandb server for all followed runs and watched projects in turn: one client, one budget, one thread.
+
+After failures it is asked again with growing pauses.
+"""
 
 from __future__ import annotations
 
 import logging
 import random
 import threading
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from grpo_watch.sources.base import KeptTexts
-from grpo_watch.sources.trackers.wandb_api.client import ClientProcess, WandbClient
-from grpo_watch.sources.trackers.wandb_api.feed import PER_MINUTE, Feed, Polled, RequestBudget
-from grpo_watch.sources.trackers.wandb_api.remote import RemoteError, RemotePlace, RunInfo, ServerTrouble
+from grpo_watch.sources.trackers.wandb_api.client import WandbClient
+from grpo_watch.sources.trackers.wandb_api.process import ClientProcess
+from grpo_watch.sources.trackers.wandb_api.remote import (
+    LASTING,
+    RemoteError,
+    RemotePlace,
+    RunInfo,
+    RunNews,
+    ServerTrouble,
+)
+
+log = logging.getLogger("grpo_watch.wandb")
+
+PER_MINUTE = 60.0
+"""Requests a minute by default; wandb's documented limits begin at 50 to 200, by plan."""
+BURST = 20.0
+"""Requests that may follow each other at once after a quiet time."""
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 600.0
+LASTING_PAUSE = 300.0
+"""The first pause after what does not pass by itself: a refused key, a deleted run."""
+
+
+class RequestBudget:
+    """A bucket of requests that fills evenly.
+
+    Args:
+        per_minute: how fast it fills.
+        now: monotonic seconds.
+    """
+
+    def __init__(self, per_minute: float, now: float) -> None:
+        self._rate = per_minute / 60.0
+        self._most = min(BURST, max(1.0, per_minute))
+        self._left, self._at = self._most, now
+        self._held_until = 0.0
+
+    def wait(self, now: float) -> float:
+        """Seconds until a question may be asked; 0: now."""
+        self._fill(now)
+        lacking = max(0.0, 1.0 - self._left) / self._rate
+        return max(lacking, self._held_until - now, 0.0)
+
+    def spend(self, requests: int, now: float) -> None:
+        """Account for requests that were made; more than was left is paid back by waiting."""
+        self._fill(now)
+        self._left -= requests
+
+    def hold(self, until: float) -> None:
+        """Nothing may be asked before this moment: the server refused a request as one too many."""
+        self._held_until = max(self._held_until, until)
+
+    def _fill(self, now: float) -> None:
+        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._at = now
+
+
+EVERY = 20.0
+"""Seconds between two looks at a run: wandb uploads every 15 s."""
+MOST_COUNTS = 5_000
+"""Counts of wandb's ``_step`` that one question covers (a step of TRL takes about nine)."""
+MOST_WAITING = 10_000
+"""Rows that wait for the engine (one of TRL is about 3 KB); beyond it no further ones are requested."""
+REPORTED_AFTER = 3
+"""Failures in a row after which a trouble that may pass is reported, and tables that take too long are given up."""
+
+
+class Polled(ABC):
+    """What is asked for again and again; ``due`` is when next (monotonic seconds), ``problem`` what was reported."""
+
+    def __init__(self, place: RemotePlace, chance: random.Random, due: float) -> None:
+        self.place, self.due, self.problem = place, due, ""
+        self._chance, self._failures = chance, 0
+
+    @abstractmethod
+    def ask(self, client: ClientProcess, now: float) -> int:
+        """Ask the question that is due; the number of requests it took. Raises ``RemoteError``."""
+
+    def failed(self, error: RemoteError, now: float) -> bool:
+        """A question failed: pause; whether it is reported now, as it lasts and was not reported before.
+
+        Pauses double, each cut by a random share so that many watchers don't return at the same moment.
+        """
+        lasting = error.trouble in LASTING
+        full = min(LONGEST_PAUSE, (LASTING_PAUSE if lasting else FIRST_PAUSE) * 2.0 ** min(self._failures, 10))
+        self.due = now + full * self._chance.uniform(0.5, 1.0)
+        self._failures += 1
+        text = f"{self.place}: {error}"
+        if text == self.problem or not (lasting or self._failures >= REPORTED_AFTER):
+            return False
+        self.problem = text
+        self._report(error.trouble)
+        return True
+
+    def _report(self, trouble: ServerTrouble | None) -> None:
+        """``problem`` changed; None: it is over."""
+        del trouble
+
+    def _answered(self) -> None:
+        self._failures = 0
+        if self.problem:
+            self.problem = ""
+            self._report(None)
+
+
+class Feed(Polled):
+    """One run that is followed.
+
+    The poller's thread calls ``ask`` and ``failed``, the engine's ``next_entry``; nothing else is shared than a queue.
+    ``behind`` is whether what the server holds was not all read yet.
+
+    Args:
+        place: the run.
+        first: the counter to read from.
+        chance: for the length of pauses.
+        examples: what groups keep of the texts.
+        due: when to ask first.
+    """
+
+    def __init__(
+        self, place: RemotePlace, first: int, chance: random.Random, *, examples: KeptTexts, due: float
+    ) -> None:
+        super().__init__(place, chance, due)
+        self.behind = True
+        self.group_size: int | None = None
+        self._first, self._examples, self._tables = first, examples, True
+        self._inbox: deque[RunNews | str] = deque()
+        self._taking = False
+
+    def next_entry(self) -> RunNews | str | None:
+        """The oldest answer that was not taken yet; a text says why the run can't be read (empty: it can again).
+
+        While a run is read for the first time there is none, unless too many wait: what it held before the watch began
+        is then one piece for the engine, which treats it as past.
+        """
+        self._taking = bool(self._inbox) and (self._taking or not self.behind or self._full())
+        return self._inbox.popleft() if self._taking else None
+
+    def ask(self, client: ClientProcess, now: float) -> int:
+        """Ask for what is new; the number of requests it took. Raises ``RemoteError``."""
+        if self._full():
+            self.due = now + 1.0
+            return 0
+        question = (self.place, self._first, MOST_COUNTS, self.group_size, self._examples, self._tables)
+        news, spent = client.ask(WandbClient.news, *question)
+        self._answered()
+        self._inbox.append(news)
+        self._first, self._tables = news.calls.after, True
+        self.behind, self.due = self.behind and not news.at_end, now + EVERY if news.at_end else now
+        return spent
+
+    def failed(self, error: RemoteError, now: float) -> bool:
+        """As of any question; one that takes too long again and again is asked without tables, which may be why."""
+        report_it = super().failed(error, now)
+        self._tables = error.trouble is not ServerTrouble.TIMEOUT or self._failures < REPORTED_AFTER
+        return report_it
+
+    def _full(self) -> bool:
+        return sum(len(news.calls.rows) for news in self._inbox if isinstance(news, RunNews)) > MOST_WAITING
+
+    def _report(self, trouble: ServerTrouble | None) -> None:
+        self.behind = self.behind and trouble is None
+        self._inbox.append(self.problem)
+
 
 LIST_EVERY = 60.0
 """Seconds between two looks for new runs of a project, and at the state of a run."""
@@ -21,8 +186,6 @@ IDLE = 1.0
 """Longest time between two looks at what is due: a run may be added meanwhile."""
 OF_THE_KEY = frozenset({ServerTrouble.NO_CLIENT, ServerTrouble.NO_KEY, ServerTrouble.REFUSED})
 """Concerns every run that is read with the same key: logged once."""
-
-log = logging.getLogger("grpo_watch.wandb")
 
 
 class ListedRuns(NamedTuple):

@@ -122,3 +122,15 @@ class RunDetails(NamedTuple):
     info: RunInfo
     config: RunConfig | None
     one_per_prompt: bool
+
+
+class RunNews(NamedTuple):
+    """A run's details, and what was logged next, with its tables reduced; ``at_end``: there is no more by now."""
+
+    details: RunDetails
+    calls: LoggedCalls
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all that the server holds was read."""
+        return self.calls.after > self.calls.last

@@ -9,9 +9,8 @@ from grpo_watch.engine.records import ChannelKind, Cursor, EventKind, Item
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.completions.summarise import Grouping
 from grpo_watch.sources.trackers.tracker_source import TrackerSource
-from grpo_watch.sources.trackers.wandb_api.feed import Entry, Feed, FeedEnded, FeedProblem, FeedRewound
-from grpo_watch.sources.trackers.wandb_api.hub import Hub
-from grpo_watch.sources.trackers.wandb_api.remote import LoggedCall, RemotePlace, RunDetails
+from grpo_watch.sources.trackers.wandb_api.hub import Feed, Hub
+from grpo_watch.sources.trackers.wandb_api.remote import LoggedCall, RemotePlace, RunDetails, RunNews
 
 LOST_HEARTBEAT = "crashed"
 """wandb's word for a run without a heartbeat; it comes back to life when only the network was gone."""
@@ -54,7 +53,10 @@ class WandbApiSource(TrackerSource):
         if self._pause is not None:
             self._hub.until(lambda: not self._remote.behind, self._pause)
         while (entry := self._remote.next_entry()) is not None:
-            yield from self._entry(entry, seen)
+            if isinstance(entry, str):
+                yield self._problem(entry)
+            else:
+                yield from self._news(entry, seen)
 
     @property
     def behind(self) -> bool:
@@ -69,19 +71,20 @@ class WandbApiSource(TrackerSource):
         """Stop reading."""
         self._hub.leave(self._remote)
 
-    def _entry(self, entry: Entry, seen: float | None) -> Iterator[Item]:
-        if isinstance(entry, LoggedCall):
-            yield from self._logged(entry, seen)
-        elif isinstance(entry, RunDetails):
-            yield from self._details(entry, seen)
-        elif isinstance(entry, FeedEnded):
-            yield from self._ended(entry.state, seen)
-        elif isinstance(entry, FeedRewound):
+    def _news(self, news: RunNews, seen: float | None) -> Iterator[Item]:
+        yield from self._details(news.details, seen)
+        if news.calls.after < self._feed.read_to:
             yield from self._flush(seen)
-            self._feed.restart(entry.last + 1)
+            self._feed.restart(news.calls.after)
             yield self._event(EventKind.STARTED, "wandb's history of the run was rewound", seen=seen)
-        else:
-            yield self._problem(entry)
+        for call in news.calls.rows:
+            yield from self._logged(call, seen)
+        state = news.details.info.state
+        if news.at_end and state in ENDS and (state != self._over or not news.calls.rows):
+            yield from self._flush(seen)
+            if state != self._over:
+                self._over = state
+                yield self._event(*ENDS[state], seen=seen)
 
     def _logged(self, call: LoggedCall, seen: float | None) -> Iterator[Item]:
         order, table = call.order, call.table
@@ -108,13 +111,7 @@ class WandbApiSource(TrackerSource):
             if over != LOST_HEARTBEAT:
                 yield self._event(EventKind.STARTED, "wandb reports that the run continues", seen=seen)
 
-    def _ended(self, state: str, seen: float | None) -> Iterator[Item]:
-        yield from self._flush(seen)
-        if state != self._over and state in ENDS:
-            self._over = state
-            yield self._event(*ENDS[state], seen=seen)
-
-    def _problem(self, problem: FeedProblem) -> Item:
-        self.stats.problem = problem.text
-        kind = EventKind.SOURCE_PROBLEM if problem.text else EventKind.SOURCE_RECOVERED
-        return self._event(kind, problem.text)
+    def _problem(self, problem: str) -> Item:
+        self.stats.problem = problem
+        kind = EventKind.SOURCE_PROBLEM if problem else EventKind.SOURCE_RECOVERED
+        return self._event(kind, problem)
