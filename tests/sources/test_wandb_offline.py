@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.engine.records import CompletionSummary, Cursor, EventKind, Item, RunConfig, RunEvent, Stream
+from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunConfig, RunEvent, Stream
 from grpo_watch.sources.base import Skip
 from grpo_watch.sources.files import reading
 from grpo_watch.sources.trackers.wandb_offline import WandbOfflineSource
@@ -115,26 +115,8 @@ def test_a_file_that_grows_gives_the_same(finished: Path, items: list[Item], siz
     assert grown(lambda c: WandbOfflineSource("wandb", copy, both, lambda: 2, cursor=c), copy, sizes) == items
 
 
-def test_a_table_that_comes_after_the_log_is_waited_for(finished: Path, items: list[Item], tmp_path: Path) -> None:
-    copy = tmp_path / finished.name
-    copy.write_bytes(finished.read_bytes())
-    source = opens_alone(copy)
-    early = list(source.poll(None))
-    assert not any(isinstance(item, CompletionSummary) for item in early)
-    cursor = source.cursor()
-    (tmp_path / "files").mkdir()
-    media = finished.parent / "files" / "media"
-    for table in media.rglob("*.json"):
-        target = tmp_path / "files" / table.relative_to(media.parent)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(table.read_bytes())
-    expected = [item for item in items if isinstance(item, CompletionSummary)]
-    assert list(source.poll(None)) == expected
-    assert list(opens_alone(copy, cursor).poll(None)) == expected
-
-
-def opens_alone(path: Path, cursor: Cursor | None = None) -> WandbOfflineSource:
-    return WandbOfflineSource("wandb", path, [path.parent], lambda: 2, cursor=cursor)
+def opens_alone(path: Path) -> WandbOfflineSource:
+    return WandbOfflineSource("wandb", path, [path.parent], lambda: 2)
 
 
 def test_tables_that_never_come_are_counted(finished: Path, tmp_path: Path) -> None:

@@ -21,12 +21,11 @@ _WALL_TIME, _STEP, _SUMMARY = 1, 2, 5
 _TAG, _SIMPLE, _TENSOR = 1, 2, 8
 _DTYPE, _CONTENT = 1, 4
 
-FORMATS = {1: "f", 2: "d", 3: "i", 4: "B", 5: "h", 6: "b", 9: "q", 19: "e"}
-"""TensorFlow's numeric data types and how ``struct`` reads them (bfloat16, 14, apart)."""
-BFLOAT16, STRING = 14, 7
-PACKED = {5: "f", 6: "d"}
-"""Fields of a tensor that hold floats and doubles; of the others (7, 10: int32, int64) varints."""
-VARINTS = frozenset({7, 10})
+FLOAT, DOUBLE, STRING = 1, 2, 7
+"""TensorFlow's data types of scalars (``tf.summary.scalar`` casts to float; torch may keep doubles) and of texts."""
+UNPACKS = {FLOAT: struct.Struct("<f"), DOUBLE: struct.Struct("<d")}
+PACKED = {5: FLOAT, 6: DOUBLE}
+"""Fields of a tensor that hold floats and doubles."""
 STRINGS = 8
 
 
@@ -87,36 +86,11 @@ def _tensor(tensor: bytes) -> float | str | None:
             dtype = value
         elif number == STRINGS:
             strings.append(framing.text(value))
-        elif number == _CONTENT and isinstance(value, bytes):
-            numbers += _raw(dtype, value)
-        elif number in PACKED and isinstance(value, bytes):
-            numbers += _unpack(PACKED[number], value)
-        elif number in VARINTS:
-            numbers += [float(framing.signed(value))] if isinstance(value, int) else _varints(value)
-    if dtype == STRING:
-        return strings[0] if len(strings) == 1 else None
-    return numbers[0] if len(numbers) == 1 else None
-
-
-def _raw(dtype: int, content: bytes) -> list[float]:
-    """The numbers in a tensor's raw bytes; none for types without numbers."""
-    if dtype == BFLOAT16:
-        return _unpack("f", b"\0\0" + content) if len(content) == 2 else []  # noqa: PLR2004 (one number)
-    return _unpack(FORMATS[dtype], content) if dtype in FORMATS else []
-
-
-def _unpack(code: str, content: bytes) -> list[float]:
-    """One number (more make no scalar, and are not unpacked)."""
-    return [float(struct.unpack(f"<{code}", content)[0])] if len(content) == struct.calcsize(f"<{code}") else []
-
-
-def _varints(content: bytes) -> list[float]:
-    """The number in a packed field that holds one."""
-    try:
-        ((_, value),) = framing.fields(b"\x08" + content)
-    except ValueError:
-        return []
-    return [float(framing.signed(value))] if isinstance(value, int) else []
+        elif isinstance(value, bytes) and (number == _CONTENT or number in PACKED):
+            unpack = UNPACKS.get(PACKED.get(number, dtype))
+            numbers += unpack.unpack(value) if unpack is not None and len(value) == unpack.size else ()
+    found: list[float] | list[str] = strings if dtype == STRING else numbers
+    return found[0] if len(found) == 1 else None
 
 
 ARGUMENTS = frozenset({"args/text_summary", "args"})

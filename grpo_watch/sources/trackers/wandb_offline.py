@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
-from grpo_watch.engine.records import CompletionSummary, EventKind, Item, RunEvent, Scalar
+from grpo_watch.engine.records import CompletionSummary, EventKind, RunEvent
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip
@@ -144,8 +144,6 @@ def _exit_code(message: bytes) -> int:
 
 TABLE = re.compile(r"media/table/[\w.-]{1,200}\.table\.json")
 LARGEST_TABLE = 32 << 20
-MOST_WAITING = 16
-"""Tables whose file is not there yet: the client copies them beside its log."""
 INTERRUPTED = 255
 """The exit code that the client stores after Ctrl-C."""
 TIME, COUNTER, OWN = "_timestamp", "_step", ("_step", "_runtime", "_timestamp", "_wandb")
@@ -163,21 +161,7 @@ class WandbOfflineSource(BlockLog):
 
     def _open(self) -> None:
         super()._open()
-        self._waiting = dict.fromkeys(str(self._known.get("waiting") or "").split())
         self._raw: dict[str, Any] = {}
-
-    def _rest(self) -> Iterator[Item]:
-        yield from super()._rest()
-        for path in self._waiting:
-            self.stats.skip(Skip.UNREADABLE, f"{path}: no such table, or not whole")
-        self._waiting = {}
-
-    def _state(self) -> dict[str, Scalar]:
-        return {"waiting": " ".join(self._waiting)}
-
-    def _before(self, seen: float | None) -> Iterator[Item]:
-        for path in tuple(self._waiting):
-            yield from self._late_table(path, seen)
 
     def _start_over(self) -> None:
         self._raw, self._config = {}, ""
@@ -224,22 +208,14 @@ class WandbOfflineSource(BlockLog):
         return self._event(kind, text, step=self._feed.last, seen=seen)
 
     def _table(self, path: str, seen: float | None) -> CompletionSummary | None:
-        """The summary of a table; one that can't be read yet is waited for."""
+        """The summary of a table, which the client copies beside its log before it logs the call."""
         try:
             return self._tables.summary(columns_of(self._bytes(path)), self.stats, seen)
         except SourceError as error:
             self.stats.skip(Skip.OUTSIDE, str(error))
-        except (OSError, ValueError):
-            if len(self._waiting) < MOST_WAITING:
-                self._waiting[path] = None
+        except (OSError, ValueError) as error:
+            self.stats.skip(Skip.UNREADABLE, f"{path}: no such table, or not whole: {error}")
         return None
-
-    def _late_table(self, path: str, seen: float | None) -> Iterator[Item]:
-        del self._waiting[path]
-        item = self._table(path, seen)
-        if item is not None:
-            self._tables.given()
-            yield item
 
     def _bytes(self, path: str) -> bytes:
         """The table's file.
