@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.probe import job
-from grpo_watch.probe.writing import FILE, FILE_MB, Folder, Journal, attempt, quietly, write_weights
+from grpo_watch.probe.writing import FILE, Folder, Journal, attempt, quietly, write_weights
 
 __all__ = ["GrpoWatchCallback", "probe"]
 
@@ -26,9 +26,7 @@ TRIES = 3
 """Probes that may fail in a row because of the disk (full, a stale handle) before probing stops."""
 
 
-def probe(
-    model: Any, step: int, path: Folder, *, frozen: bool = False, writers: int = WRITERS, file_mb: int = FILE_MB
-) -> bool:
+def probe(model: Any, step: int, path: Folder, *, frozen: bool = False, writers: int = WRITERS) -> bool:
     """Write the checksums of a model's trainable parameters, from each process that trains; never raises.
 
     Args:
@@ -37,24 +35,23 @@ def probe(
         path: the run's output folder.
         frozen: read the frozen parameters too.
         writers: so many processes write, the first ones.
-        file_mb: megabytes of a process's file from which a line holds one checksum of all tensors together.
 
     Returns:
         Whether it could be read and written; if not, the file holds the reason where it can.
     """
-    return _probe(model, step, path, frozen=frozen, writers=writers, file_mb=file_mb) is None
+    return _probe(model, step, path, frozen=frozen, writers=writers) is None
 
 
-def _probe(model: Any, step: int, path: Folder, *, frozen: bool, writers: int, file_mb: int) -> Exception | None:
+def _probe(model: Any, step: int, path: Folder, *, frozen: bool, writers: int) -> Exception | None:
     """What went wrong, if anything did."""
 
     def work(journal: Journal) -> None:
         rank, ranks = job.rank_and_ranks()
         what = {"step": int(step), "rank": rank, "ranks": ranks, "writers": min(ranks, writers)}
         if rank < writers:
-            write_weights(journal, model, "policy", what, file_mb)
+            write_weights(journal, model, "policy", what)
             if frozen:
-                _write_frozen(journal, model, what, file_mb)
+                _write_frozen(journal, model, what)
 
     return attempt(path, lambda: FILE.format(rank=job.rank_and_ranks()[0]), step, work)
 
@@ -63,9 +60,9 @@ class FrozenUnreadError(Exception):
     """The parameters that are not trained can't be read; the trained ones were."""
 
 
-def _write_frozen(journal: Journal, model: Any, what: dict[str, Any], file_mb: int) -> None:
+def _write_frozen(journal: Journal, model: Any, what: dict[str, Any]) -> None:
     try:
-        write_weights(journal, model, "frozen", what, file_mb)
+        write_weights(journal, model, "frozen", what)
     except OSError:
         raise
     except Exception as error:
@@ -86,7 +83,6 @@ class GrpoWatchCallback:
             them out.
         path: the run's folder; by default the trainer's ``output_dir``.
         writers: so many processes write, the first ones.
-        file_mb: megabytes of a process's file from which a line holds one checksum of all tensors together.
         stop_file: name of a file in that folder, or in one of the two above it, upon which training stops; None:
             never. All processes agree on it by a collective operation at each probe, so
             every one must have the callback.
@@ -101,12 +97,11 @@ class GrpoWatchCallback:
         frozen_every: int = 0,
         path: Folder | None = None,
         writers: int = WRITERS,
-        file_mb: int = FILE_MB,
         stop_file: str | None = None,
     ) -> None:
-        if every < 1 or frozen_every < 0 or writers < 1 or file_mb < 1:
-            raise ValueError("every, writers and file_mb are at least 1, frozen_every at least 0")
-        self._every, self._frozen_every, self._writers, self._file_mb = every, frozen_every, writers, file_mb
+        if every < 1 or frozen_every < 0 or writers < 1:
+            raise ValueError("every and writers are at least 1, frozen_every at least 0")
+        self._every, self._frozen_every, self._writers = every, frozen_every, writers
         self._path, self._stop_file = path or getattr(args, "output_dir", None), stop_file
         self._trainer, self._begun, self._failures = trainer, False, 0
         self._stop_written = False
@@ -147,7 +142,7 @@ class GrpoWatchCallback:
             folder = self._place(args)
         except Exception as error:  # noqa: BLE001  training continues after any error
             return error
-        return _probe(model, step, folder, frozen=frozen, writers=self._writers, file_mb=self._file_mb)
+        return _probe(model, step, folder, frozen=frozen, writers=self._writers)
 
     def _place(self, args: Any, name: str = "") -> Path:
         return Path(self._path or args.output_dir, name)

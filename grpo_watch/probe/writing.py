@@ -155,48 +155,39 @@ def checksums(
     """
     torch = torch_of_job()
     found = [piece for piece in pieces(model, rank, ranks) if wanted(piece)]
-    present = [piece for piece in found if not piece.unread and (piece.tensor.numel() or piece.parts > 1)]
+    away = [(piece.name, piece.unread) for piece in found if piece.unread]
+    held: list[ParameterPiece] = []
+    sums: list[Any] = []
+    hashers: dict[Any, Hasher] = {}
     with torch.no_grad():
-        held, sums, broken = _sums(present, torch)
+        for piece in found:
+            if piece.unread or not (piece.tensor.numel() or piece.parts > 1):
+                continue
+            try:
+                sums.append(_sum(piece, hashers, torch))
+                held.append(piece)
+            except Exception as error:
+                if type(error).__name__ == OUT_OF_MEMORY:
+                    raise
+                away.append((piece.name, f"{type(error).__name__}: {error}"))
         values = _to_host(sums, torch)
-    away = [(piece.name, piece.unread) for piece in found if piece.unread] + broken
     unread = f"{len(away)} of {len(found)} tensors, first {away[0][0]}: {away[0][1]}"[:300] if away else ""
-    if broken and not held:
+    if not held and len(away) > sum(bool(piece.unread) for piece in found):
         raise RuntimeError(f"no tensor can be read: {unread}")
-    return _combined(held, values, most), unread
-
-
-def _combined(held: Sequence[ParameterPiece], values: Sequence[int], most: int) -> Checksums:
     taken: Checksums = {}
     for entry in entries(held, most):
-        one, total = held[entry.members[0]], value(entry, held, values)
-        hexadecimal = "" if total is None else f"{total:016x}"
-        taken[entry.name] = (entry.dtype, list(entry.shape), hexadecimal, 0, one.parts)
-    return taken
-
-
-def _sums(
-    present: Sequence[ParameterPiece], torch: Any
-) -> tuple[list[ParameterPiece], list[Any], list[tuple[str, str]]]:
-    """The pieces that can be read with their sums on the device, and the names of the others with the reason."""
-    hashers: dict[Any, Hasher] = {}
-    tried = [(piece, _sum_or_why(piece, hashers, torch)) for piece in present]
-    held = [(piece, one) for piece, one in tried if not isinstance(one, str)]
-    broken = [(piece.name, one) for piece, one in tried if isinstance(one, str)]
-    return [piece for piece, _ in held], [one for _, one in held], broken
-
-
-def _sum_or_why(piece: ParameterPiece, hashers: dict[Any, Hasher], torch: Any) -> Any:
-    """The sum, or why there is none: a layout or a type of which torch gives no bytes."""
-    try:
-        return _sum(piece, hashers, torch)
-    except Exception as error:
-        if type(error).__name__ == OUT_OF_MEMORY:
-            raise
-        return f"{type(error).__name__}: {error}"
+        total = value(entry, held, values)
+        hexadecimal, parts = "" if total is None else f"{total:016x}", held[entry.members[0]].parts
+        taken[entry.name] = (entry.dtype, list(entry.shape), hexadecimal, 0, parts)
+    return taken, unread
 
 
 def _sum(piece: ParameterPiece, hashers: dict[Any, Hasher], torch: Any) -> Any:
+    """The sum on the device.
+
+    Raises:
+        Exception: torch gives no bytes of its type or layout, or has no memory left.
+    """
     device = piece.tensor.device
     if device.type == "meta":
         raise RuntimeError("it has no values (device meta)")
@@ -221,24 +212,21 @@ def _to_host(sums: Sequence[Any], torch: Any) -> list[int]:
 
 
 FILE_MB = 256
-"""Megabytes of a process's file from which lines hold few checksums: ten thousand lines of a model of 7 billion."""
-FEW = 1
+"""Megabytes of a process's file from which a line holds one checksum of all tensors: ten thousand lines of a model of
+7 billion."""
 
 
-def write_weights(journal: Journal, model: Any, of: str, what: dict[str, Any], file_mb: int = FILE_MB) -> None:
+def write_weights(journal: Journal, model: Any, of: str, what: dict[str, Any]) -> None:
     """Append the checksums of the model's parameters; ``of`` is ``policy`` or ``frozen``.
 
     Raises:
         Exception: they can't be read or written.
     """
     begun = perf_counter()
-    rank, ranks = what["rank"], what["ranks"]
-
-    def wanted(piece: ParameterPiece) -> bool:
-        return piece.trainable == (of == "policy")
-
-    most = FEW if journal.size() >= file_mb * 1_000_000 else MOST
-    tensors, unread = checksums(model, rank, ranks, wanted, most=most)
+    most = 1 if journal.size() >= FILE_MB * 1_000_000 else MOST
+    tensors, unread = checksums(
+        model, what["rank"], what["ranks"], lambda piece: piece.trainable == (of == "policy"), most=most
+    )
     gaps = {"unread": unread} if unread else {}
     seconds = round(perf_counter() - begun, 4)
     journal.write("weights", {"of": of, **what, **gaps, "seconds": seconds, "tensors": tensors})

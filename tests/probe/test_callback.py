@@ -107,7 +107,7 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     assert not probe(SimpleNamespace(), 1, tmp_path / "output")
 
 
-@pytest.mark.parametrize("wrong", [{"every": 0}, {"frozen_every": -1}, {"writers": 0}, {"file_mb": 0}])
+@pytest.mark.parametrize("wrong", [{"every": 0}, {"frozen_every": -1}, {"writers": 0}])
 def test_wrong_options_are_reported_before_training(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
         GrpoWatchCallback(**wrong)
@@ -217,7 +217,7 @@ def test_a_disk_that_fails_for_a_moment_is_tried_again(
     """Three in a row are the end."""
     attempts = []
 
-    def weights(_journal: Any, _model: Any, _of: str, what: dict[str, Any], _file_mb: int) -> None:
+    def weights(_journal: Any, _model: Any, _of: str, what: dict[str, Any]) -> None:
         attempts.append(what["step"])
         if what["step"] in broken:
             raise OSError(28, "No space left on device")
@@ -238,7 +238,7 @@ def test_frozen_parameters_that_fail_alone_end_alone(
     """The trained ones go on; it is reported once, with the reason."""
     asked: list[str] = []
 
-    def weights(_journal: Any, _model: Any, of: str, _what: dict[str, Any], _file_mb: int) -> None:
+    def weights(_journal: Any, _model: Any, of: str, _what: dict[str, Any]) -> None:
         asked.append(of)
         if of == "frozen":
             raise error

@@ -117,8 +117,9 @@ def sixty_thousand(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.slow
-def test_the_file_stays_small(tmp_path: Path, sixty_thousand: list[int]) -> None:
+def test_the_file_stays_small(tmp_path: Path, sixty_thousand: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A line takes 55 kB, and below 300 bytes once the file is large; a standstill shows before and after."""
+    monkeypatch.setattr(writing, "FILE_MB", 1)
     journal, what = Journal(tmp_path, "grpo-watch-probe-0.jsonl"), {"rank": 0, "ranks": 1, "writers": 1}
     sizes: list[int] = []
     for step in range(10, 90, 10):
@@ -127,7 +128,7 @@ def test_the_file_stays_small(tmp_path: Path, sixty_thousand: list[int]) -> None
             with journal.path.open("a") as file:
                 file.write("\n" * (1_000_000 - journal.size() - 2 * sizes[0] + 100))
         before = journal.size()
-        writing.write_weights(journal, None, "policy", {"step": step, **what}, 1)
+        writing.write_weights(journal, None, "policy", {"step": step, **what})
         sizes.append(journal.size() - before)
     assert [size > 300 for size in sizes] == [True] * 3 + [False] * 5
     assert max(sizes) < 55_000
