@@ -12,7 +12,7 @@ from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged, verdict_words
 from grpo_watch.report.check_document import RunReport, worst_first
-from grpo_watch.report.lines import NARROWEST, Line, aligned, columns, padded
+from grpo_watch.report.lines import Line, aligned, columns, padded
 from grpo_watch.report.view import (
     FindingView,
     by_cause,
@@ -294,33 +294,13 @@ def _lone_findings(comparison: Comparison) -> Iterator[Line]:
 
 
 def _below(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Line]:
-    """Rows below their titles and a rule, between empty lines.
-
-    In a table wider than ``width`` the first cells go on below themselves; where that is not enough, each row is text.
-    """
-    table, wide = _table_below(titles, rows, gap=3)
-    if wide > width:
-        wide -= len(titles) - 1
-        room = max(NARROWEST, max((len(row[0]) for row in rows), default=0) - (wide - width))
-        cut = [
-            [row[0][at : at + room], *(("",) * len(row[1:]) if at else row[1:])]
-            for row in rows
-            for at in range(0, len(row[0]), room)
-        ]
-        table, wide = _table_below(titles, cut, gap=2)
-    if wide > width:
-        pairs = (
-            (row[0], " · ".join(f"{a} {b}" for a, b in zip(titles[1:], row[1:], strict=True) if b)) for row in rows
-        )
-        table = [Line(f"{name}: {text}", indent=2, hang=2) for name, text in pairs]
+    """Rows below their titles, between empty lines; where they are wider than ``width`` each row is text."""
+    table = [*aligned([[Line(title, "dim") for title in titles], *rows], gap=3, indent=2)]
+    if max(columns(line.plain.rstrip()) for line in table) + 2 > width:
+        cells = [(row[0], zip(titles[1:], row[1:], strict=True)) for row in rows]
+        texts = (f"{name}: {' · '.join(f'{title} {cell}' for title, cell in more if cell)}" for name, more in cells)
+        table = [Line(text, indent=2, hang=2) for text in texts]
     yield from (Line(), *table, Line())
-
-
-def _table_below(titles: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> tuple[list[Line], int]:
-    """Titles, a rule and the rows; and the columns that they take."""
-    head, *lines = aligned([[Line(title, "dim") for title in titles], *rows], gap=gap, indent=2)
-    wide = max(columns(line.plain.rstrip()) for line in (head, *lines))
-    return [head, Line("─" * wide, indent=2), *lines], wide + 2
 
 
 def _number(value: float | None) -> str:
