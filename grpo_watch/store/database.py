@@ -19,7 +19,7 @@ OWNER_READS = 0o600
 VERSION = 2
 MARK = 0x67_77_00_00
 """The application's id in SQLite's header is this (``gw``) plus the format: the version a second time, so that a
-damaged version is not taken for a newer program's, nor for an older one's, whose upgrade would drop tables."""
+damaged version is not taken for a newer program's."""
 CHECKED_BYTES = 64 * 1024 * 1024
 """Larger databases are not checked page by page at the start (0.3 s for these); damage then shows when it is met …"""
 SUSPECT = "state.suspect"
@@ -43,16 +43,6 @@ CREATE TABLE alerts (
 CREATE TABLE fingerprints (run INTEGER NOT NULL, rule TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (run, rule));
 {deliveries.SCHEMA}
 """
-UPGRADES = {
-    1: (
-        "DROP TABLE deliveries",
-        "ALTER TABLE runs ADD COLUMN looked INTEGER NOT NULL DEFAULT 0",
-        "UPDATE runs SET looked = 1",
-        deliveries.SCHEMA,
-    )
-}
-"""What makes a database of this version one of the next."""
-
 OF_THE_MACHINE = (
     "disk is full",
     "disk I/O error",
@@ -179,9 +169,6 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
         if found != "ok":
             raise sqlite3.DatabaseError(found)
         path.with_name(SUSPECT).unlink(missing_ok=True)
-    for older in range(version or VERSION, VERSION):
-        script = "; ".join(UPGRADES[older])
-        database.executescript(f"BEGIN IMMEDIATE; {script} {_numbered(older + 1)}; COMMIT")
     for query in _READ_FIRST:
         deque(database.execute(query), maxlen=0)
     database.executescript(f"BEGIN IMMEDIATE; {_numbered(VERSION)}; COMMIT")  # a read-only or full disk shows here
@@ -195,7 +182,7 @@ def _format(database: sqlite3.Connection) -> int:
     """The format's number, 0 for an empty file; a ``DatabaseError`` where it can't be right."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     (mark,) = database.execute("PRAGMA application_id").fetchone()
-    unmarked = mark == 0 and 0 <= version <= VERSION  # it is new, or made before there was a mark
+    unmarked = mark == 0 and version in {0, VERSION}  # it is new, or made before there was a mark
     if not unmarked and mark != MARK + version:
         raise sqlite3.DatabaseError(f"the header says format {version}, and {mark:#x}, which is not the same")
     return int(version)
