@@ -119,7 +119,7 @@ def run_command(given: Namespace) -> int:
 def _watched(
     watch: RunningDaemon, manager: SystemdNotifier, collections: PacedCollections, deadline: Deadline
 ) -> int | None:
-    """The exit code; None where another daemon is to go on, with the state that could not be opened before."""
+    """The exit code; None where another daemon is to go on, see ``Daemon.begins_again``."""
     daemon = watch.daemon
 
     def each() -> None:
@@ -128,7 +128,6 @@ def _watched(
 
     code = watch.wait(each)
     if daemon.begins_again and not (code or daemon.done or watch.service.signalled):
-        log.warning("the state can be opened now: beginning again with it")
         return None
     deadline.begin(DONE_SECONDS if daemon.done else LEAVE_SECONDS, code)
     manager.stopping()
@@ -153,7 +152,7 @@ def running(
         exit_when_done: end when every run has ended.
         lines_of: gives the lines to print for a run once it was read.
         inbox: where signals are put.
-        before: that of the daemon whose place it takes, which had no state.
+        before: that of the daemon whose place it takes.
     """
     given = given if isinstance(given, FollowedPaths) else FollowedPaths(list(given))
     daemons = list[Daemon]()
@@ -171,7 +170,7 @@ def running(
         plan=plan_of(settings, exit_when_done=exit_when_done, page=front.page),
         report=lambda snapshot: show(*lines_of(snapshot)),
         dispatcher=pushed.dispatcher,
-        receivers=pushed.prepared,
+        outdated=pushed.outdated,
     )
     daemons.append(daemon)
     poller = Poller(places, settings, bell.ring, basis.state_writer.read_files(), folder)

@@ -33,10 +33,6 @@ class OpenEpisodes:
         self._open[stored.notification.episode] = stored
         self._muted += stored.state is MessageState.MUTED
 
-    def follow(self, route: Route) -> None:
-        """Use another route; the resolve of what the receiver got is still sent."""
-        self._route = route
-
     def news(self, notification: Notification, muted: Mute) -> Notification | None:
         """The notification that the receiver gets of this change; None: none."""
         if notification.status == RESOLVED:

@@ -55,9 +55,8 @@ class Outbox:
     """
 
     def __init__(self, routed: RoutedReceiver, chance: Callable[[], float]) -> None:
-        self.name = routed.receiver.name
-        self._follow(routed)
-        self._chance = chance
+        self.name, self.receiver, self._route = routed.receiver.name, routed.receiver, routed.route
+        self._keyed, self._chance = routed.receiver.keyed, chance
         self._ledger, self._queue = QueueLedger(self.name), MessageQueue()
         self._flying: tuple[Message, ...] = ()
         self._ended: set[Episode] = set()
@@ -66,8 +65,6 @@ class Outbox:
         self.trouble = ReceiverTrouble()
         self._next = 1
         self._failures, self._free_at, self._full = 0, 0.0, False
-        self.carried = threading.Lock()
-        """Held by the worker that delivers the messages: its successor begins when it has ended."""
         self.moved = threading.Condition(threading.RLock())
 
     def __len__(self) -> int:
@@ -90,15 +87,6 @@ class Outbox:
                 self._queue.add(message)
 
     # the engine
-
-    def follow(self, routed: RoutedReceiver) -> None:
-        """Take another receiver of the same name, and another route; what waits is tried at once."""
-        with self.moved:
-            self._follow(routed)
-            self._episodes.follow(self._route)
-            self._failures, self._free_at = 0, 0.0
-            self._queue.hurry()
-            self.moved.notify_all()
 
     def put(self, notifications: Sequence[Notification], now: float, muted: Mute) -> None:
         """Take notifications made at ``now`` (Unix seconds)."""
@@ -199,7 +187,7 @@ class Outbox:
         """
         with self.moved:
             self._flying = ()
-            self._free_at = now + self.pace
+            self._free_at = now + self.receiver.pace
             if outcome.result is DeliveryResult.RETRY:
                 self._put_off(message.rows, outcome, now, wall)
                 return
@@ -229,10 +217,6 @@ class Outbox:
                 self._well()
 
     # parts of these
-
-    def _follow(self, routed: RoutedReceiver) -> None:
-        self.receiver, self._route, self.pace = routed.receiver, routed.route, routed.receiver.pace
-        self._keyed = routed.receiver.keyed
 
     def _take_in(
         self, notification: Notification | None, now: float, state: MessageState = MessageState.WAITING

@@ -78,12 +78,11 @@ class PipelineMachine(RuleBasedStateMachine):
         self.start()
         self.settle()
 
-    def start(self, early: str = "") -> None:
+    def start(self, early: str = "", receivers: Iterable[str] = ROUTES) -> None:
         """A process begins, and reads what is stored; a receiver may take a message before discovery has looked."""
         self.store = Store(self.folder / "state", self.wall)
         self._commit = self.store.commit
-        self.dispatcher = NotificationDispatcher(self.routed(ROUTES))
-        self.brought: list[RoutedReceiver] | None = None
+        self.dispatcher = NotificationDispatcher(self.routed(receivers))
         self.daemon = Daemon(
             StateWriter(self.store),
             self.load,
@@ -91,7 +90,6 @@ class PipelineMachine(RuleBasedStateMachine):
             clock=SteadyClock(lambda: self.wall, lambda: self.timer),
             timer=lambda: self.timer,
             dispatcher=self.dispatcher,
-            receivers=self.take_brought,
         )
         self.update_workers()
         self.discoverer = Discoverer()
@@ -110,11 +108,6 @@ class PipelineMachine(RuleBasedStateMachine):
     def routed(self, names: Iterable[str]) -> list[RoutedReceiver]:
         """These receivers, in their order."""
         return [RoutedReceiver(self.wires[name].receiver(), route) for name, route in ROUTES.items() if name in names]
-
-    def take_brought(self) -> list[RoutedReceiver] | None:
-        """What a SIGHUP brought."""
-        brought, self.brought = self.brought, None
-        return brought
 
     def load(self) -> RuleSet:
         """The rules as their files are now."""
@@ -193,16 +186,18 @@ class PipelineMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["plain", "digests", "critical"]), while_away=st.integers(0, 3))
     def receivers_change(self, name: str, while_away: int) -> None:
-        """SIGHUP takes a receiver out, the engine turns, and another SIGHUP brings it back."""
-        before = self.steps()
-        self.brought = self.routed({*ROUTES} - {name})
+        """SIGHUP takes a receiver out, so that the watch begins again; another SIGHUP brings it back."""
         self.daemon.turn()
+        if not self.daemon.snapshot().state_ok:  # it waits until all is stored
+            return
+        before = self.steps()
+        self.daemon.close()
+        self.start(receivers={*ROUTES} - {name})
         for _ in range(while_away):
             self.wait(1.1)
         self.debts[name].away += [Absence(run, before[run], until) for run, until in self.steps().items()]
-        self.brought = self.routed(ROUTES)
-        self.daemon.turn()
-        self.update_workers()
+        self.daemon.close()
+        self.start()
 
     @rule(name=st.sampled_from(list(ROUTES)), answers=st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=6))
     def send(self, name: str, answers: list[str]) -> None:
