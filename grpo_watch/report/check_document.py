@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grpo_watch.engine.diagnosis import Finding, first_sign
@@ -15,6 +16,7 @@ from grpo_watch.engine.snapshot import judged as judged  # noqa: PLC0414  report
 from grpo_watch.engine.waste import wasted
 from grpo_watch.report.blindness import headline
 from grpo_watch.report.view import in_short
+from grpo_watch.report.words import say, sentence_words
 from grpo_watch.safe_text import strict
 
 if TYPE_CHECKING:
@@ -93,6 +95,23 @@ class RunReport:
 
     def __repr__(self) -> str:
         return f"<RunReport {self.snapshot.run!r}: {headline(self.snapshot)}, step {self.snapshot.step}>"
+
+
+REPEATED = "duplicate"
+"""A table that the framework dumped again is no trouble: not worth a line."""
+
+
+def remarks(report: RunReport) -> Iterator[str]:
+    """Notes, files that could not be read, and what channels could not read or passed over."""
+    say_so = partial(say, report.snapshot.language)
+    yield from report.notes
+    yield from (say_so("problem: {what}", what=problem) for problem in report.problems)
+    for channel in report.channels:
+        odd = [f"{count} {reason}" for reason, count in channel.skipped.items() if reason != REPEATED]
+        if channel.problem or odd:
+            trouble = channel.problem or f"skipped {', '.join(odd)}; first: {channel.first_bad}"
+            said = sentence_words(report.snapshot.language, trouble, "errors")
+            yield f"{channel.name}{say_so(': ')}{said}"
 
 
 @dataclass(frozen=True, slots=True)

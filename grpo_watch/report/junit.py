@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, caveats
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.check_document import Provenance, RunReport
+from grpo_watch.report.check_document import Provenance, RunReport, remarks
 from grpo_watch.report.view import FindingView, facts, in_force, judgement_lines, views
 from grpo_watch.safe_text import visible
 
@@ -50,8 +50,7 @@ def _suite(report: RunReport, provenance: Provenance, fail_on: Severity | None) 
     also = [
         *caveats(snapshot),
         *(f"{label}: {line}" for label, line in judgement_lines(snapshot)),
-        *report.notes,
-        *(f"problem: {problem}" for problem in report.problems),
+        *remarks(report),
     ]
     if also:
         suite.append(_element("system-out", text="\n".join(also)))

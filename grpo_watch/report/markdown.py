@@ -11,7 +11,7 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words
-from grpo_watch.report.check_document import Provenance, RunReport
+from grpo_watch.report.check_document import Provenance, RunReport, remarks
 from grpo_watch.report.view import (
     FindingView,
     by_cause,
@@ -24,7 +24,7 @@ from grpo_watch.report.view import (
     top_view,
     views,
 )
-from grpo_watch.report.words import say, sentence_words
+from grpo_watch.report.words import say
 from grpo_watch.safe_text import visible
 
 SPECIAL = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|^(?:[-+#>=:]|\d+(?=[.)]))")
@@ -66,7 +66,8 @@ def _run(report: RunReport) -> Iterator[str]:
     yield from _unjudged(snapshot)
     if len(snapshot.findings) > 1:
         yield from _folded(say_so("When each alert fired"), _timeline(snapshot.findings, snapshot.language))
-    yield from _also(report)
+    listed = [f"- {prose(line)}" for line in remarks(report)]
+    yield from [*listed, ""] if listed else []
 
 
 def _finding(shown: FindingView, *, whole: bool, first: bool) -> Iterator[str]:
@@ -124,14 +125,6 @@ def _unjudged(snapshot: RunSnapshot) -> Iterator[str]:
 
 def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
     yield from ("<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>", "")
-
-
-def _also(report: RunReport) -> Iterator[str]:
-    say_so = partial(say, report.snapshot.language)
-    lines = [*report.notes, *(say_so("problem: {what}", what=problem) for problem in report.problems)]
-    said = partial(sentence_words, report.snapshot.language, part="errors")
-    lines += [f"{channel.name}{say_so(': ')}{said(channel.problem)}" for channel in report.channels if channel.problem]
-    yield from [*(f"- {prose(line)}" for line in lines), ""] if lines else []
 
 
 def prose(text: str) -> str:

@@ -17,9 +17,19 @@ from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
 from grpo_watch.report.blindness import coverage, coverage_line, headline, verdict_words
 from grpo_watch.report.charts import POINTS, bands, charts, finding_charts
-from grpo_watch.report.check_document import ChannelReport, Provenance, RunReport, worst_first
-from grpo_watch.report.view import FindingView, causes, course, facts, judgement_lines, sentence, top_view, views, when
-from grpo_watch.report.words import say, sentence_words, shown
+from grpo_watch.report.check_document import Provenance, RunReport, remarks, worst_first
+from grpo_watch.report.view import (
+    FindingView,
+    causes,
+    course,
+    facts,
+    judgement_lines,
+    sentence,
+    top_view,
+    views,
+    when,
+)
+from grpo_watch.report.words import say, shown
 from grpo_watch.safe_text import visible
 
 STYLES = tuple(f"web/static/{name}.css" for name in ("vendor/uPlot.min", "theme", "common"))
@@ -330,8 +340,7 @@ def _unjudged(snapshot: RunSnapshot) -> Iterator[Html]:
 
 def _background(report: RunReport) -> Iterator[Html]:
     say_so = partial(say, report.snapshot.language)
-    lines = [*report.notes, *(say_so("problem: {what}", what=problem) for problem in report.problems)]
-    if lines:
+    if lines := [*remarks(report)]:
         yield tag("ul", *(tag("li", line) for line in lines), class_="note")
     settings = [
         tag("tr", tag("td", name), tag("td", shown(setting.value)), tag("td", setting.origin))
@@ -342,17 +351,10 @@ def _background(report: RunReport) -> Iterator[Html]:
         table = _table((say_so("setting"), say_so("value"), say_so("source")), settings)
         yield tag("details", tag("summary", say_so("{n} settings of the run", n=len(settings))), table)
     if report.channels:
-        names = say_so("channel"), say_so("kind"), say_so("records"), say_so("trouble")
-        channels = _table(names, [_channel(each, report.snapshot.language) for each in report.channels])
+        names = say_so("channel"), say_so("kind"), say_so("records")
+        cells = ((channel.name, channel.kind, channel.records) for channel in report.channels)
+        channels = _table(names, [tag("tr", *(tag("td", cell) for cell in row)) for row in cells])
         yield tag("details", tag("summary", say_so("{n} channels read", n=len(report.channels))), channels)
-
-
-def _channel(channel: ChannelReport, language: str) -> Html:
-    skipped = ", ".join(f"{count} {reason}" for reason, count in channel.skipped.items())
-    first = f"; first: {channel.first_bad}" if channel.first_bad else ""
-    trouble = channel.problem or (f"skipped {skipped}{first}" if skipped else "")
-    cells: Sequence[object] = (channel.name, channel.kind, channel.records, sentence_words(language, trouble, "errors"))
-    return tag("tr", *(tag("td", cell) for cell in cells))
 
 
 def _table(names: Sequence[str], rows: Sequence[Html], kind: str = "plain") -> Html:

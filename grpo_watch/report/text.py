@@ -11,7 +11,7 @@ from grpo_watch.engine.diagnosis import Finding, first_sign
 from grpo_watch.engine.records import Setting, Severity
 from grpo_watch.engine.snapshot import UNJUDGED, WORST_FIRST, RuleStatus, RunSnapshot, caveats
 from grpo_watch.report.blindness import blind_words, coverage, judged_words, unjudged, verdict_words
-from grpo_watch.report.check_document import RunReport, worst_first
+from grpo_watch.report.check_document import RunReport, remarks, worst_first
 from grpo_watch.report.lines import Line, aligned, columns, padded
 from grpo_watch.report.view import (
     FindingView,
@@ -25,14 +25,11 @@ from grpo_watch.report.view import (
     views,
     when,
 )
-from grpo_watch.report.words import say, sentence_words, shown
+from grpo_watch.report.words import say, shown
 from grpo_watch.safe_text import visible
 
 if TYPE_CHECKING:
     from grpo_watch.report.compare import Comparison
-
-REPEATED = "duplicate"
-"""A table that the framework dumped again is no trouble: not worth a line."""
 
 MANY = 10
 """Runs up to which each has a block of its own."""
@@ -186,22 +183,7 @@ def _footer(report: RunReport, *, verbose: bool) -> Iterator[Line]:
     for rule in snapshot.rules:
         if rule.status is RuleStatus.BROKEN:
             yield Line(f"{say_so('broken')}{colon}{rule.rule}{colon}{visible(rule.reason)}", "red", indent=2)
-    for note in report.notes:
-        yield Line(visible(note), "dim", indent=2)
-    for problem in report.problems:
-        yield Line(visible(say_so("problem: {what}", what=problem)), "yellow", indent=2)
-    yield from _channels(report)
-
-
-def _channels(report: RunReport) -> Iterator[Line]:
-    """What could not be read."""
-    for channel in report.channels:
-        odd = {reason: count for reason, count in channel.skipped.items() if reason != REPEATED}
-        if channel.problem or odd:
-            skipped = ", ".join(f"{count} {reason}" for reason, count in odd.items())
-            message = channel.problem or f"skipped {skipped}; first: {channel.first_bad}"
-            said = sentence_words(report.snapshot.language, message, "errors")
-            yield Line(f"{visible(channel.name)}{say(report.snapshot.language, ': ')}{visible(said)}", "dim", indent=2)
+    yield from (Line(visible(line), "dim", indent=2) for line in remarks(report))
 
 
 RULE = (
