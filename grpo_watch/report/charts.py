@@ -21,8 +21,6 @@ FUNCTIONS = 6
 """Reward functions drawn next to the total."""
 DIGITS = 5
 """Significant digits of a drawn number."""
-LOST = "before the restart"
-"""What a restart threw away, in the legend."""
 SPARSE = 0.5
 """A line with values in fewer of its rows than this is drawn with points, joined over the gaps."""
 
@@ -87,9 +85,8 @@ TOTAL: Mapping[str, str] = MappingProxyType(
 def charts(rows: Series, points: int = POINTS) -> list[dict[str, Any]]:
     """The charts of a run for which there is anything to draw, as JSON values.
 
-    Each has ``title``, ``x`` (ascending: the drawn optimizer steps), ``rows`` (how many
-    there are to draw), ``lines`` (``name``, ``y`` with None where there is no value, ``faint`` for what a restart threw
-    away, ``sparse``), and ``odd``, the count of values that are no numbers.
+    Each has ``title``, ``x`` (ascending: the drawn optimizer steps), ``rows`` (how many there are to draw), ``lines``
+    (``name``, ``y`` with None where there is no value, ``sparse``), and ``odd``, how many values are no numbers.
     """
     found = []
     for title, metrics in KINDS.items():
@@ -154,35 +151,29 @@ def _chart(rows: Series, title: str, names: Sequence[str], points: int = POINTS)
     picked = rows.pick(names, points)
     places, columns = tabulate(picked)
     odd = sum(rows.odd_values(name) for name in names)
-    lines = [_line(name, column, lost=name not in names) for name, column in columns.items()]
+    lines = [_line(name, column) for name, column in columns.items()]
     stands_for = picked.rows if picked.rows > len(picked.steps) else len(places)  # a repeated step thins nothing
     return {"title": title, "x": places, "rows": stands_for, "lines": lines, "odd": odd}
 
 
 def tabulate(picked: ThinnedColumns) -> tuple[list[int], dict[str, list[float | None]]]:
-    """The ascending steps, and the metrics by step; of several attempts at one step the newest counts.
-
-    Of the first metric, what a restart threw away is kept in a column of its own.
-    """
+    """The ascending steps, and the metrics by step, without what a restart threw away."""
     lost = superseded(picked.attempts, picked.steps)
     places, table = sorted(set(picked.steps)), dict[str, list[float | None]]()
     at = {step: place for place, step in enumerate(places)}
-    order = sorted(range(len(picked.steps)), key=picked.attempts.__getitem__)
-    for first, (name, values) in enumerate(picked.columns.items()):
-        for label, thrown in ((name, False), (f"{name} {LOST}", True))[: 1 if first else 2]:
-            column: list[float | None] = [None] * len(at)
-            for row in order:
-                if lost[row] is thrown and values[row] is not None:
-                    column[at[picked.steps[row]]] = values[row]
-            if label == name or any(value is not None for value in column):
-                table[label] = column
+    order = [row for row in sorted(range(len(lost)), key=picked.attempts.__getitem__) if not lost[row]]
+    for name, values in picked.columns.items():
+        table[name] = [None] * len(places)
+        for row in order:
+            if values[row] is not None:
+                table[name][at[picked.steps[row]]] = values[row]
     return places, table
 
 
-def _line(name: str, column: Sequence[float | None], *, lost: bool) -> dict[str, Any]:
+def _line(name: str, column: Sequence[float | None]) -> dict[str, Any]:
     values = [None if value is None else float(f"{value:.{DIGITS}g}") for value in column]
     given = sum(value is not None for value in values)
-    return {"name": name, "y": values, "faint": lost, "sparse": given < SPARSE * len(values)}
+    return {"name": name, "y": values, "sparse": given < SPARSE * len(values)}
 
 
 def finding_charts(

@@ -20,7 +20,7 @@ from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.blindness import headline
-from grpo_watch.report.charts import LOST, bands, charts, finding_charts, further_charts
+from grpo_watch.report.charts import bands, charts, finding_charts, further_charts
 from grpo_watch.report.series import Series
 from grpo_watch.report.view import pasteable
 from grpo_watch.web.answers import Answers, basis_of, problem
@@ -188,10 +188,7 @@ def charts_document(
 
 def _with_keys(chart: dict[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
     """The chart; each line names the key that the run's own rows have for it (None: it is computed here)."""
-    return {
-        **chart,
-        "lines": [{**line, "key": keys.get(line["name"].removesuffix(f" {LOST}"))} for line in chart["lines"]],
-    }
+    return {**chart, "lines": [{**line, "key": keys.get(line["name"])} for line in chart["lines"]]}
 
 
 def batches_document(detail: RunDetail) -> dict[str, Any]:

@@ -115,7 +115,7 @@ export function chartsPart(holder, slug, route, show) {
 // Names of reward functions are texts of the run.
 function legible(chart) {
   // A line has one name: what the run itself calls it, where it does.
-  const named = (line) => visible(line.key && !line.faint ? line.key : line.name);
+  const named = (line) => visible(line.key || line.name);
   return { ...chart, lines: chart.lines.map((line) => ({ ...line, name: named(line), share: line.name.endsWith("_ratio") })) };
 }
 
@@ -137,7 +137,7 @@ function oneChart(chart, received, key, { log, smooth, pointed }) {
   );
   const place = { key, log, bands: [], resumes: [], lead: chart.lead };
   const shape = (of, scale, weight) =>
-    JSON.stringify([of.title, of.lead, of.lines.map((line) => [line.name, line.faint, line.sparse]), scale, weight]);
+    JSON.stringify([of.title, of.lead, of.lines.map((line) => [line.name, line.sparse]), scale, weight]);
   const own = shape(chart, log, smooth);
   let plot = null;
   const fillIn = (next, now) => {

@@ -140,7 +140,7 @@ function overlaid(grid, title, charts, parted) {
   const line = (chart, place) => {
     const at = new Map(chart?.x.map((step, index) => [step, chart.lines[0].y[index]]));
     const name = `${SIDES[place]}: ${chart ? visible(chart.lines[0].name) : "–"}`;
-    return { name, y: x.map((step) => at.get(step) ?? null), faint: false, sparse: false, joined: true };
+    return { name, y: x.map((step) => at.get(step) ?? null), sparse: false, joined: true };
   };
   const all = { x, lines: charts.map(line) };
   const resumes = parted.map((at, place) => ({ at, label: `${SIDES[place + 1]} ${t("parted")}` })).filter(({ at }) => at !== null);

@@ -125,12 +125,11 @@ export function options(chart, { key, bands, resumes = [], width, log, lead = fa
       ...drawnLines(chart, smooth).map(({ line, index, role }) => ({
         share: line.share ?? line.name.endsWith("_ratio"),
         label: role === "smooth" ? `${line.name} ${t("smoothed")}` : line.name,
-        stroke: () => colour(line.faint ? "--dim" : `--s${index % 7}`),
+        stroke: () => colour(`--s${index % 7}`),
         alpha: role === "raw" ? 0.35 : 1,
-        width: line.faint ? 1 : 1.5,
-        dash: line.faint ? [3, 3] : undefined,
+        width: 1.5,
         spanGaps: line.sparse || line.joined || role === "smooth",
-        points: line.faint || role ? { show: false } : line.sparse ? { show: true, size: 6 } : {},
+        points: role ? { show: false } : line.sparse ? { show: true, size: 6 } : {},
         value: (plot, at) => number(at),
       })),
     ],
@@ -151,7 +150,7 @@ export function columns(chart, log, smooth = 0) {
 // What is drawn of a chart: each line, and above it its smoothed course where that is asked for.
 function drawnLines(chart, smooth) {
   return chart.lines.flatMap((line, index) =>
-    smooth && !line.faint ? [{ line, index, role: "raw" }, { line, index, role: "smooth" }] : [{ line, index, role: "" }],
+    smooth ? [{ line, index, role: "raw" }, { line, index, role: "smooth" }] : [{ line, index, role: "" }],
   );
 }
 
