@@ -210,8 +210,7 @@ def _opened(
     front = HttpListener(msgspec.structs.replace(settings, listen=before.address) if before else settings)
     try:
         last = before.state_writer if before else None
-        store = Store(folder, time.time(), began=last.store.started if last else None)
-        state_writer = StateWriter(store, last.left if last else None)
+        state_writer = StateWriter(Store(folder, time.time(), before=last.left if last else None))
         pushed = PushSetup(current, front.sent, folder.name, daemon)
     except BaseException:
         front.close()

@@ -87,7 +87,7 @@ class Daemon:
     ) -> None:
         self._state_writer, self._clock, self._timer, self._plan = state_writer, clock, timer, plan
         self._dispatcher, self._outdated = dispatcher or NotificationDispatcher(), outdated
-        self._dispatcher.load(state_writer.messages(), state_writer.store.started, ahead=state_writer.ahead)
+        self._dispatcher.load(state_writer.messages(), state_writer.store.started, ahead=state_writer.store.ahead)
         self._rules = RulesInForce(rules)
         self._registry = RunRegistry(
             state_writer, submit, self._rules.now, options=options, linger=plan.linger, report=report

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -93,3 +95,11 @@ class DaemonSnapshot:
     def shown(self) -> tuple[RunOverview, ...]:
         """The runs that the page shows."""
         return (*self.runs, *self.past)
+
+
+def slug(run: str) -> str:
+    """A run's name as one path segment of the API; a name that has to be changed gets a mark of the original."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", run)
+    if plain == run and run not in {".", ".."}:
+        return run
+    return f"{plain.strip('-.')}-{hashlib.blake2b(run.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"

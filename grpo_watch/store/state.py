@@ -5,8 +5,6 @@ Items, cursors, transitions and alerts of a batch are committed in one transacti
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -70,6 +68,14 @@ class StoredBatch:
     looked: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """When a daemon began that keeps its state in memory (Unix seconds), and its messages, open episodes and ids."""
+
+    began: float
+    messages: deliveries.DeliveryChanges = field(default_factory=deliveries.DeliveryChanges)
+
+
 @dataclass(slots=True)
 class _Tail:
     """The newest block of a run, not sealed yet."""
@@ -88,7 +94,7 @@ class Store:
         folder: the directory.
         now: Unix seconds.
         mounts: where the mounted file systems are listed.
-        began: when a daemon that kept its state in memory began, whose place this one takes (Unix seconds).
+        before: what a daemon that kept its state in memory left, whose place this one takes.
 
     Raises:
         StateInUseError: another daemon holds the directory.
@@ -96,34 +102,44 @@ class Store:
     """
 
     def __init__(
-        self, folder: Path, now: float, mounts: Path = Path("/proc/self/mounts"), *, began: float | None = None
+        self, folder: Path, now: float, mounts: Path = Path("/proc/self/mounts"), before: Handover | None = None
     ) -> None:
-        self.folder = folder
-        self.missing = ""
-        self._lock = StateLock(folder)
+        self.folder, self.missing = folder, ""
+        self.ahead = before is not None
+        """Whether the messages are of later than what is stored of the runs."""
+        self._lock, before = StateLock(folder), before or Handover(now)
         try:
-            self._database = open_database(folder, now, mounts)
-        except StateNotReadyError as error:
-            self.missing, self._database = str(error), in_memory()
+            try:
+                self._begin(open_database(folder, now, mounts), now, before)
+            except (StateNotReadyError, StoreError) as error:
+                self.missing = str(error)
+                self._begin(in_memory(), now, before)
         except BaseException:
             self._lock.release()
             raise
-        self._numbers: dict[str, int] = dict(self._database.execute("SELECT name, id FROM runs").fetchall())
+
+    def _begin(self, database: sqlite3.Connection, now: float, before: Handover) -> None:
+        self._database = database
+        self._numbers: dict[str, int] = dict(database.execute("SELECT name, id FROM runs").fetchall())
         self._tails: dict[str, _Tail] = {}
-        self.started = _started(self._database, now if began is None else began)
+        self.started = _started(database, before.began)
         """When the first daemon with this state began (Unix seconds)."""
-        self._node = None if self.missing else _node(folder)
-        damaged = put_aside(folder, now)
-        if damaged.exists():
-            self.commit((), deliveries.salvage(damaged, now))
+        self._node = None if self.missing else _node(self.folder)
+        damaged = put_aside(self.folder, now)
+        try:
+            self.commit((), deliveries.salvage(damaged, now) if damaged.exists() else None)
+            self.commit((), before.messages.behind(self.messages().queued))
+        except StoreError:
+            database.close()
+            raise
 
     def could_be_kept(self) -> bool:
         """Whether a state that is kept in memory could be opened now."""
         return could_open(self.folder)
 
-    def handover(self, now: float) -> deliveries.DeliveryChanges:
-        """The messages, open episodes and ids of what is done (at ``now``, Unix seconds), for another store."""
-        return deliveries.taken_from(self._database, now)
+    def handover(self, now: float) -> Handover:
+        """What another daemon takes over; ``now`` is Unix seconds."""
+        return Handover(self.started, deliveries.taken_from(self._database, now))
 
     def close(self) -> None:
         """Close the database and free the directory."""
@@ -250,15 +266,11 @@ class Store:
         with self._transaction():
             self._run("UPDATE runs SET ended = NULL, noted = NULL WHERE id = ?", run)
 
-    def prune(self, now: float, days: float, max_bytes: float) -> list[str]:
-        """Archive runs that ended more than ``days`` ago, then the oldest ended ones while the state is too large.
-
-        Returns their names. A run that still continues is never touched.
-        """
+    def prune(self, now: float, days: float, max_bytes: float) -> None:
+        """Archive runs that ended more than ``days`` ago, then the oldest ended ones while the state is too large."""
         with _reading():
             deliveries.prune(self._database, now - LEDGER_SECONDS)
         ended = sorted((run.ended, run.name) for run in self.runs() if run.ended is not None and not run.archived)
-        archived: list[str] = []
         for moment, name in ended:
             if moment > now - days * 86_400 and self.size() <= max_bytes:
                 break
@@ -267,8 +279,6 @@ class Store:
                 deliveries.forget(self._database, name)
             with _reading():
                 self._database.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
-            archived.append(name)
-        return archived
 
     def abandon(self, names: Iterable[str], before: float) -> dict[str, int]:
         """Give up messages that wait since before that time for receivers of other names; how many, by receiver."""
@@ -381,14 +391,6 @@ def _node(folder: Path) -> int | None:
         return (folder / FILE).stat().st_ino
     except OSError:
         return None
-
-
-def slug(run: str) -> str:
-    """A run's name as one path segment of the API; a name that has to be changed gets a mark of the original."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", run)
-    if plain == run and run not in {".", ".."}:
-        return run
-    return f"{plain.strip('-.')}-{hashlib.blake2b(run.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
 
 
 def _free(wanted: str, identity: str, taken: Mapping[str, int]) -> str:

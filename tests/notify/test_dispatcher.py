@@ -555,25 +555,6 @@ def test_what_a_state_in_memory_left_goes_behind_what_waits() -> None:
     assert ([one.number for one in after.queued], after.changed) == ([5], {("hook", "b"): (1, 5)})
 
 
-def test_a_state_of_the_version_before_is_taken_over(frozen: FrozenRun) -> None:
-    """Its runs count as looked at, and what fires is sent once now that there are receivers."""
-    frozen.write(40)
-    live, _ = frozen.start(backlog=lambda: "none")
-    live.close()
-    path = frozen.folder / "state" / "state.db"
-    with sqlite3.connect(path) as database:
-        database.executescript(
-            "DROP TABLE deliveries; DROP TABLE told; ALTER TABLE runs DROP COLUMN looked;"
-            "PRAGMA user_version = 1; PRAGMA application_id = 0;"
-            "CREATE TABLE deliveries (sink TEXT NOT NULL, transition TEXT NOT NULL, outcome TEXT NOT NULL,"
-            " tries INTEGER NOT NULL, due REAL, PRIMARY KEY (sink, transition));"
-        )
-    database.close()
-    live, dispatcher = frozen.start()
-    assert [message.rule for message in sent(live, dispatcher)[0]] == [KL]
-    live.close()
-
-
 def _other(reported: Notification) -> Notification:
     return replace(reported, id="another", run="another")
 

@@ -85,8 +85,8 @@ class Live:
         self.now, self.timer, self.path = now, 0.0, path
         self.reported: list[RunSnapshot] = []
         self.discoverer = Discoverer()
-        self.store = Store(state, now, began=before.store.started if before else None)
-        self.state_writer = StateWriter(self.store, before.state_writer.left if before else None)
+        self.store = Store(state, now, before=before.state_writer.left if before else None)
+        self.state_writer = StateWriter(self.store)
         self.daemon = Daemon(
             self.state_writer,
             rules,

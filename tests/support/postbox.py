@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from grpo_watch.notify.outbox import Outbox
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Route, RoutedReceiver
+from grpo_watch.store import deliveries
+from grpo_watch.store.database import in_memory
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
 from grpo_watch.store.messages import Message, Notification
 
@@ -74,7 +77,9 @@ class Postbox:
 
     def kept(self) -> StoredDeliveries:
         """What a restart would find."""
-        return StoredDeliveries().after(self.stored)
+        with closing(in_memory()) as database:
+            deliveries.write(database, self.stored)
+            return deliveries.read(database)
 
 
 def ids(messages: Sequence[Notification]) -> list[str]:
