@@ -30,8 +30,16 @@ from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
 from grpo_watch.daemon.daemon import Daemon, DaemonOptions
 from grpo_watch.daemon.run_reader import WatchOptions
-from grpo_watch.daemon.schedule import PacedCollections, SteadyClock
-from grpo_watch.daemon.service import DONE_SECONDS, LEAVE_SECONDS, Deadline, Service, SystemdNotifier, signal_inbox
+from grpo_watch.daemon.schedule import SteadyClock
+from grpo_watch.daemon.service import (
+    DONE_SECONDS,
+    LEAVE_SECONDS,
+    Deadline,
+    PacedCollections,
+    Service,
+    SystemdNotifier,
+    signal_inbox,
+)
 from grpo_watch.daemon.state_writer import StateWriter
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.descriptors import raise_limit

@@ -15,6 +15,7 @@ from grpo_watch.daemon.run_reader import WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
 from grpo_watch.daemon.schedule import GROWING_SECONDS, SECOND, Intervals, Jumps, intervals
 from grpo_watch.daemon.state_writer import StateWriter
+from grpo_watch.daemon.turn_order import first_in_line
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
@@ -311,18 +312,6 @@ class Daemon:
             own.append(f"Settings or rules can't be loaded; the old ones stay in force: {self._rules.problem}")
         own += [f"{sink} gets nothing: {why}" for sink, why in self._dispatcher.troubled.items()]
         return (*own, *self._registry.problems)
-
-
-def first_in_line(watches: Sequence[WatchedRun]) -> Sequence[WatchedRun]:
-    """Runs due now: all that are ready, then an urgent unread run, or if none is urgent all unread, latest write first.
-
-    So a daemon that soon dies again has sent the news of some runs, where it would have begun to read all of them, and
-    a run that grows does not wait for an archive beside it.
-    """
-    unread = [watch for watch in watches if not watch.ready]
-    urgent = [watch for watch in unread if watch.urgent][:1]
-    latest = urgent or sorted(unread, key=lambda watch: watch.written, reverse=True)
-    return [*(watch for watch in watches if watch.ready), *latest]
 
 
 def _log_alerts(run: str, transitions: Iterable[Transition]) -> None:

@@ -1,8 +1,7 @@
-"""When runs get their turns, the clock that they are given, and when memory is collected."""
+"""When runs get their turns, and the clock that they are given."""
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,29 +106,3 @@ class Rest:
         if gave or now < self.gave_at:
             self.gave_at = now
         self._read_at = now
-
-
-YOUNG, MIDDLE, NEVER = 10_000, 50, 1_000_000
-"""Thresholds of Python's collector. By default (700, 10, 10) collections took 11 % of the processor time of a daemon
-with 1,000 runs that grow, and full ones up to 2.1 s each, in which no row was read."""
-FULL_SECONDS = 600.0
-"""Between two full collections; they free little, because only cycles wait for them."""
-
-
-class PacedCollections:
-    """Leaves full collections to ``turn``; young objects are collected as before, a little later.
-
-    Args:
-        timer: monotonic seconds.
-    """
-
-    def __init__(self, timer: Callable[[], float]) -> None:
-        gc.set_threshold(YOUNG, MIDDLE, NEVER)
-        self._timer = timer
-        self._collected_at = timer()
-
-    def turn(self) -> None:
-        """Collect everything if that is due."""
-        if self._timer() - self._collected_at >= FULL_SECONDS:
-            gc.collect()
-            self._collected_at = self._timer()

@@ -1,8 +1,8 @@
-"""Which of many runs need a turn; the others are not asked."""
+"""Which of many runs need a turn, and in what order; the others are not asked."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from grpo_watch.daemon.schedule import Intervals
@@ -99,3 +99,15 @@ class TurnOrder:
         for place in places:
             self.places.setdefault(place, {})[watch] = None
         self._listed[watch] = places
+
+
+def first_in_line(watches: Sequence[WatchedRun]) -> Sequence[WatchedRun]:
+    """Runs due now: all that are ready, then an urgent unread run, or if none is urgent all unread, latest write first.
+
+    So a daemon that soon dies again has sent the news of some runs, where it would have begun to read all of them, and
+    a run that grows does not wait for an archive beside it.
+    """
+    unread = [watch for watch in watches if not watch.ready]
+    urgent = [watch for watch in unread if watch.urgent][:1]
+    latest = urgent or sorted(unread, key=lambda watch: watch.written, reverse=True)
+    return [*(watch for watch in watches if watch.ready), *latest]

@@ -8,7 +8,7 @@ import pytest
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.daemon import daemon, first_turns, run_reader, run_registry, turn_order, watched_run
-from grpo_watch.daemon.daemon import first_in_line
+from grpo_watch.daemon.turn_order import first_in_line
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState
 from grpo_watch.rules.packs import load_rules

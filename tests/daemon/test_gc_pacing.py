@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from grpo_watch.daemon.schedule import FULL_SECONDS, PacedCollections
+from grpo_watch.daemon.service import FULL_SECONDS, PacedCollections
 
 
 class Cycle:
