@@ -16,15 +16,21 @@ _HOOK = re.compile(
     r"webhook\.office\.com/|api\.telegram\.org/bot)[^\s'\"<>]{8,2000}"
 )
 """Addresses at which everybody can post who knows them."""
+_COMMAND = re.compile(
+    r"(\b(?:wandb|swanlab) login (?:--?[\w-]{1,20} ){0,3}|"
+    r"\bcurl [^\n]{0,300}?(?:-u|--user)[ =]?['\"]?[^\s:'\"]{1,64}:)[^\s'\"]{4,400}"
+)
+"""Commands that take a key, or a user and a password, without a name."""
 _KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16000}(?:-----END [A-Z ]{0,40}-----)?"
 )
 """Up to the next five dashes, so that no part of the text is searched twice."""
 
 _NAME = re.compile(
-    r"(?i)(?=[abckpstuw])(?P<name>token|(?:api[ _-]?)?key|secret|passw(?:or)?d|passphrase|pwd|pat|"
-    r"credentials?|connection[_-]?string|webhook[_-]?url|use_wandb|authorization|cookie|sig(?:nature)?|bearer)"
-    r"(?P<sign>(?:\\?['\"])?\s{0,3}[=:]\s{0,3}|\\?['\"],\s{1,3}|(?:\s(?:is|was|provided|given))?:?\s{1,3})"
+    r"(?i)(?=[abckpstuw密口令])(?P<name>token|(?:api[ _-]?)?key|secret|passw(?:or)?[dt]|passphrase|pwd|pat|"
+    r"(?-i:(?<=_)PASS)|credentials?|connection[_-]?string|webhook[_-]?url|use_wandb|authorization|cookie|sig(?:nature)?|bearer|"
+    r"kennwort|密码|口令|密钥|令牌)"
+    r"(?P<sign>(?:\\?['\"])?\s{0,3}(?:=>|[=:：])\s{0,3}|\\?['\"],\s{1,3}|(?:\s(?:is|was|provided|given))?:?\s{1,3})"
     r"(?P<quote>(?:\\?['\"])?)(?:(?:bearer|basic|token)\s{1,3})?"
 )
 """A name that may be that of a credential, what stands between it and its value, and the scheme of a header."""
@@ -130,6 +136,8 @@ def masked(text: str) -> str:
     if "://" in text:
         text = _QUERY.sub(rf"\1={HIDDEN}", _USER_INFO.sub(f"://{HIDDEN}@", text))
         text = _HOOK.sub(rf"\1{HIDDEN}", text)
+    if "curl" in text or "login" in text:
+        text = _COMMAND.sub(rf"\1{HIDDEN}", text)
     pieces, done = list[str](), 0
     for found in _NAME.finditer(text):
         if found.start() >= done and (end := _end_of_secret(text, found)):
@@ -158,8 +166,8 @@ def _end_of_secret(text: str, found: re.Match[str]) -> int:
     if name == "pwd" and not kind and text.startswith("/", at):  # the working directory
         return 0
     if "=" in sign:
-        assigned = True
-    elif ":" in sign and sign[:1] != " ":
+        assigned = sure or "=>" not in sign
+    elif (":" in sign or "：" in sign) and sign[:1] != " ":
         assigned = sure or sign[0] != ":" or bool(prefix) or _BEGINS_LINE.search(before) is not None
     else:
         assigned = flag and not text.startswith("-", at)

@@ -26,6 +26,13 @@ from grpo_watch.credentials import masked
         ("key sk-proj-geheimgeheim is wrong", "key *** is wrong"),
         ("AKIAGEHEIMGEHEIM and ghp_geheimgeheim", "*** and ***"),
         ("eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.geheim", "***"),
+        ("DB_PASS=geheim", "DB_PASS=***"),
+        ("'password' => 'geheim'", "'password' => '***'"),
+        ("密码：geheim", "密码：***"),
+        ("密钥: geheim", "密钥: ***"),
+        ("Passwort: geheim", "Passwort: ***"),
+        ("curl -sS --user ada:geheim https://hub.example", "curl -sS --user ada:*** https://hub.example"),
+        ("wandb login --relogin 0123456789abcdefgeheim", "wandb login --relogin ***"),
     ],
 )
 def test_credentials_are_taken_out(text: str, shown: str) -> None:
@@ -47,6 +54,11 @@ def test_credentials_are_taken_out(text: str, shown: str) -> None:
         "/cache/models--Qwen--Qwen2.5/snapshots/7ae557604adf67be50417f59c2c2f167def9a775",
         "https://huggingface.co/api/models/x",
         "what? a=b, is it? x=1",
+        "forward_pass=0.125 second_pass: done",
+        "lambda token => token.strip()",
+        "密码错误：请重试, 每个 token：0.5",
+        "docker run -u 1000:1000 image",
+        "wandb: Please login to wandb.ai",
     ],
 )
 def test_what_is_none_stays(text: str) -> None:
