@@ -23,7 +23,7 @@ TEXTS = frozenset({*PAIRS, "elapsed_time", "remaining_time", "percentage"})
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward", "train/loss", "train/reward", "train/grad_norm"})
 EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")
 """How keys of an evaluation begin in any framework. verl's ``val/`` is not among them: elsewhere it is of training."""
-DISCRIMINATORS = ("type", "phase", "split", "mode", "event", "stage", "kind")
+DISCRIMINATORS = frozenset({"type", "phase", "split", "mode", "event", "stage", "kind"})
 """Fields in which writers say whose row it is."""
 EVALUATIONS = frozenset({"eval", "evaluation", "evaluate", "val", "valid", "validation", "validate", "test", "dev"})
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
@@ -82,14 +82,20 @@ def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
                 values[key] = known
     if not NOT_METRICS.isdisjoint(values):
         values = {key: value for key, value in values.items() if key not in NOT_METRICS}
-    if any(value is None and key.rpartition("/")[2] in ALWAYS_NUMBERS for key, value in values.items()):
-        values = {key: value for key, value in values.items() if value is not None}
-    held_out = [key for key in values if HELD_OUT.match(key)] if None in values.values() else []
-    if any(values[key] is None for key in held_out):  # no evaluation at this step: its zeros are placeholders
-        values = {key: value for key, value in values.items() if value or key not in held_out}
+    if None in values.values():
+        values = _without_empty_cells(values)
     if (passed := duration(row.get("elapsed_time"))) is not None:
         values["elapsed_seconds"] = passed
     return values
+
+
+def _without_empty_cells(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The numbers of a row with nulls, without those of a table's cells that hold nothing on this row."""
+    if any(value is None and key.rpartition("/")[2] in ALWAYS_NUMBERS for key, value in values.items()):
+        values = {key: value for key, value in values.items() if value is not None}
+    held_out = [key for key in values if HELD_OUT.match(key)]
+    unmeasured = any(values[key] is None for key in held_out)  # no evaluation at this step: zeros are placeholders
+    return {key: value for key, value in values.items() if value or not unmeasured or key not in held_out}
 
 
 def _other(value: object) -> float | None:
@@ -144,16 +150,21 @@ def stream(keys: Iterable[str]) -> Stream | None:
     verl's validation shares the row of its step.
     """
     names = frozenset(keys)
-    others = frozenset(name for name in names if not name.startswith(EVALUATION))
-    if len(others) == len(names) or names & OWN_OF_TRAINING or recognise(others) is not None:
+    if not OWN_OF_TRAINING.isdisjoint(names):
         return None
-    return Stream.EVAL
+    others = frozenset(name for name in names if not name.startswith(EVALUATION))
+    return None if len(others) == len(names) or recognise(others) is not None else Stream.EVAL
+
+
+def kinds_named(row: Mapping[str, object]) -> list[str]:
+    """What a row says in fields of its own that it is (``"split": "eval"``)."""
+    return [text for key in row.keys() & DISCRIMINATORS if isinstance(text := row[key], str)]
 
 
 def stream_of(row: Mapping[str, object], values: Iterable[str]) -> Stream | None:
-    """The stream that a row names in a field of its own (``"split": "eval"``), else the one that its keys show."""
-    named = (row[key] for key in DISCRIMINATORS if isinstance(row.get(key), str))
-    return Stream.EVAL if any(str(text).strip().lower() in EVALUATIONS for text in named) else stream(values)
+    """The stream that a row names in a field of its own, else the one that its keys show."""
+    evaluated = any(text.strip().lower() in EVALUATIONS for text in kinds_named(row))
+    return Stream.EVAL if evaluated else stream(values)
 
 
 def is_row(values: Mapping[str, float | None]) -> bool:

@@ -169,15 +169,16 @@ class JsonlSource(LineSource):
         if not values:
             self._skip(Skip.NOT_A_ROW, "no number in it")
             return None
-        of_event = not wrapped and any(isinstance(row.get(key), str) for key in row_numbers.DISCRIMINATORS)
+        of_event = not wrapped and row_numbers.kinds_named(row)
         learns = not of_event or any(guess(key.rpartition("/")[2]) in OF_TRAINING for key in values)
         if place.step is None and not (learns and (row_numbers.is_row(values) or names_updates(values))):
             self._skip(Skip.NO_STEP, "neither a step nor a training metric in it")
             return None
         self._last, self._finished = place.step or self._last, False
+        step, total, resolution = place
         stream = row_numbers.stream_of(row, values)
-        raw = RawRow(self.name, ChannelKind.JSONL, place.step, values, stream, self.segment, place.max_steps, seen=seen)
-        return raw._replace(resolution=place.resolution)
+        logged = (self.name, ChannelKind.JSONL, step, values, stream, self.segment, total)
+        return RawRow(*logged, seen=seen, resolution=resolution)
 
     def _summary(self, seen: float | None) -> RunEvent | None:
         if self._finished:
