@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from grpo_watch.engine.records import RawRow, RunConfig, Scalar, Setting, Stream
+from grpo_watch.engine.records import NOTHING, RawRow, RunConfig, Scalar, Setting, Stream
 from grpo_watch.frameworks.framework import Facts, Framework
 from grpo_watch.frameworks.framework_tables import fallback, frameworks, recognise
 from grpo_watch.frameworks.guessing import CheckedGuesses
@@ -35,7 +35,7 @@ class Resolved(NamedTuple):
     values: dict[str, float | None]
     raw: Mapping[str, float | None]
     config: RunConfig | None = None
-    scores: Mapping[str, float | None] = {}
+    scores: Mapping[str, float | None] = NOTHING
 
 
 class _KnownSettings(Struct):
@@ -166,7 +166,7 @@ class _Channel:
         values = dict(zip(plan.metrics, plan.pick(raw.values), strict=True))
         for metric, how in plan.converted:
             self._convert(values, metric, how, raw)
-        scores = {metric: raw.values[key] for metric, key in plan.scores}
+        scores = {metric: raw.values[key] for metric, key in plan.scores} if plan.scores else NOTHING
         for metric in plan.off_at_zero:
             if values[metric] == 0.0:
                 del values[metric]
@@ -216,7 +216,8 @@ class _Channel:
         unknown = self._meaning is Meaning.UNKNOWN and guessed
         for metric in Meaning.BATCH.value if unknown else self._meaning.value:
             values[metric] = spread
-            self._known.note_keys({metric: plan.spread_key or ""})
+            if metric not in self._known.own_keys:
+                self._known.note_keys({metric: plan.spread_key or ""})
         if ratio is not None:
             values["reward_zero_std_ratio"] = corrected_ratio(spread, ratio, mean, raw.resolution)
 

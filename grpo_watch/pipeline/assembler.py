@@ -179,7 +179,7 @@ class Assembler:
         leader, keys = self._leaders.setdefault((row.kind, row.segment), (row.channel, row.values.keys()))
         if leader != row.channel:
             return self._secondary(row) if keys.isdisjoint(row.values) else ()
-        if row.stream in {None, Stream.TRAIN} and self.ledger.completes(row):
+        if row.stream is not Stream.EVAL and self.ledger.completes(row):
             return self._secondary(row)
         if not self.overlap.take(row):
             return self._primary(row)
@@ -200,7 +200,7 @@ class Assembler:
     def _primary(self, row: RawRow) -> Sequence[Record]:
         self._clock(row)
         made: list[Record] = []
-        if row.stream not in {None, Stream.TRAIN}:
+        if row.stream is Stream.EVAL:
             step = row.step if row.step is not None else self.ledger.last_step or 0
             self._emit(PlacedRow(row, self.ledger.attempt, step), made)
             return made
@@ -234,7 +234,8 @@ class Assembler:
         if row.max_steps is not None and row.max_steps != self._max_steps:
             self._max_steps = row.max_steps
             made.append(Progress(row.channel, entry.step, row.max_steps, row.segment, row.seen))
-        made += self._evaluation(resolved, entry)
+        if resolved.scores:
+            made += self._evaluation(resolved, entry)
         if resolved.stream is Stream.EVAL:
             return
         self._note_metrics(resolved, entry)

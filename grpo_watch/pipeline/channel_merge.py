@@ -278,13 +278,19 @@ class ChannelMerge:
         fresh, turned = [lane for lane in self.lanes if not lane.source.early], True
         elected: set[MergeLane] = set()  # since the last item; the assembler may take another channel back
         while fresh or self._order:
-            begun = sum(lane.rows for lane in fresh)
-            heads = [(lane, lane.look()) for lane in fresh]
-            turned = turned or begun != sum(lane.rows for lane in fresh) or any(head is None for _, head in heads)
-            if any(head is None and lane.blocked for lane, head in heads):
+            ready: list[MergeLane] = []
+            blocked = False
+            for lane in fresh:
+                begun = lane.rows
+                if lane.look() is not None:
+                    ready.append(lane)
+                    turned = turned or lane.rows is not begun
+                else:
+                    blocked, turned = blocked or lane.blocked, True
+            if blocked:
                 yield None
                 continue
-            self._place_all([lane for lane, head in heads if head is not None], turned=turned)
+            self._place_all(ready, turned=turned)
             fresh, turned = [], False
             ahead = self._order[0][1] if self._order else None
             if ahead is not None and ahead not in elected and self._goes_on(ahead):
@@ -352,10 +358,11 @@ class ChannelMerge:
 
     def _goes_on(self, lane: MergeLane) -> bool:
         """Whether its next row lies beyond those of the primary, which has ended."""
-        item, primary, last = lane.look(), self._assembler.primary, self._assembler.ledger.last_step
-        if last is None or item is None or not _is_train_row(item) or item.kind is primary:
+        item, primary = lane.look(), self._assembler.primary
+        if item is None or not _is_train_row(item) or item.kind is primary:
             return False
-        if item.step is None or item.step <= last or not self._assembler.agreement.trusts(item.channel):
+        last = self._assembler.ledger.last_step
+        if last is None or item.step is None or item.step <= last or not self._assembler.agreement.trusts(item.channel):
             return False
         before = (other for other in self.lanes if other.source.kind is primary)
         return all((each.ended or not each.rows) and self._has_ended(each.source) for each in before)

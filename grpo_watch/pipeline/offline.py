@@ -81,7 +81,7 @@ def replay(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Transi
 def _items(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Item]:
     yield from opened.announcements
     merge = ChannelMerge(opened.sources, pipeline.assembler)
-    yield from (item for item in merge.items() if item is not None)
+    yield from filter(None, merge.items())
     yield from pipeline.elections(tick.now, ended=True)
     for name, modified in opened.modified():
         yield Activity(name, modified)

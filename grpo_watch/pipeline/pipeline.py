@@ -52,20 +52,19 @@ class Pipeline:
     def feed(self, item: Item) -> list[Transition]:
         """Take one item; returns the transitions that it caused."""
         transitions: list[Transition] = []
-        for record in self._records(item):
-            if self._observe is not None:
-                self._observe(record)
-            transitions += self._engine.feed(record)
+        for record in self.assembler.feed(item):
+            transitions += self._judge(record)
+            if isinstance(record, RunConfig):  # what is known of such versions and settings
+                for advisory in self._advisories.take(record):
+                    transitions += self._judge(advisory)
         if isinstance(item, ChannelOpened):
             self.state.shows_end, self.state.in_folder = self.assembler.shows_end, self.assembler.in_folder
         return transitions
 
-    def _records(self, item: Item) -> Iterator[Record]:
-        """What the engine is fed; behind a configuration, what is known of such versions and settings."""
-        for record in self.assembler.feed(item):
-            yield record
-            if isinstance(record, RunConfig):
-                yield from self._advisories.take(record)
+    def _judge(self, record: Record) -> list[Transition]:
+        if self._observe is not None:
+            self._observe(record)
+        return self._engine.feed(record)
 
     def elections(self, now: float, *, ended: bool = False) -> Iterator[ChannelElected]:
         """Elections due at ``now`` (Unix seconds), or because the run ended; the driver feeds and stores them."""
