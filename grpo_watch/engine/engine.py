@@ -247,6 +247,8 @@ class Monitor:
             if answer is SILENT or answer is self.last_no_data or (answer is QUIET and self.at_rest):
                 return ()
             readings = tuple(answer)
+            if self.at_rest and all(reading.verdict is Verdict.OK for reading in readings):
+                return ()
         except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
             self.broken = f"{type(error).__name__}: {error}"
             self.changes += 1

@@ -64,11 +64,13 @@ class SameNumber:
         self._value, self.rows, self.since = 0.0, 0, 0
 
     def count(self, value: float, step: int, resolution: float | None) -> int:
-        """The rows up to this one; 0 where the number is 0, or has too few digits to say anything."""
-        telling = abs(value) >= DIGITS * (resolution or 0.0) and f"{value:.4g}" != f"{value:.2g}"
-        if value != self._value or not telling:
-            self._value, self.rows, self.since = value, 0, step
-        self.rows += telling
+        """The rows up to this one; one at most where the number is 0, or has too few digits to say anything."""
+        if value != self._value:
+            self._value, self.rows, self.since = value, 1, step
+        elif abs(value) >= DIGITS * (resolution or 0.0) and f"{value:.4g}" != f"{value:.2g}":
+            self.rows += 1
+        else:
+            self.rows, self.since = 0, step
         return self.rows
 
 

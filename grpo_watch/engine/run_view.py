@@ -60,7 +60,8 @@ class RunView:
     ``learning`` and ``masked`` have taken every train row of the attempt up to and including the one at hand, ``pace``
     those of all attempts; ``trend`` has taken every train row and dumped batch of the run. ``rows`` counts the train
     rows of the primary channel and ``recent`` holds the newest 512 of them, whatever their attempt; ``silent`` is the
-    share of the newest train row's groups without a learning signal (None: it can't tell). ``values`` holds the newest
+    share of the newest train row's groups without a learning signal (None: it can't tell), ``steps_per_batch`` are the
+    optimizer steps that the configuration takes per generation (1 where it says nothing). ``values`` holds the newest
     number per canonical metric, ``evidence`` names what else was seen so far (``completions``, ``checkpoints``).
 
     ``step`` and ``max_steps`` are optimizer steps; ``shows_end`` says whether the end of the run shows in a channel,
@@ -92,6 +93,7 @@ class RunView:
         self.recent = RecentRows()
         self.silent: float | None = None
         self.clip: float | None = None
+        self.steps_per_batch = 1.0
         self.latest_row_time: float | None = None
         self.written: float | None = None
         self.values: dict[str, float | None] = {}
@@ -236,12 +238,18 @@ class RunView:
             if known is None or config.precedence <= known[0]:
                 self.config[name] = (config.precedence, setting)
         self.functions.weigh(weights_in(self.setting("reward_weights")))
-        self.clip = self.number("max_grad_norm")
+        self.clip, self.steps_per_batch = self.number("max_grad_norm"), self._steps_per_batch()
         planned = self.number("steps_printed") or self.number("max_steps")
         if planned is not None and planned > 0:
             self.max_steps = int(planned)
         if self.max_steps is not None:
             self.max_steps = self._least(self.max_steps)
+
+    def _steps_per_batch(self) -> float:
+        iterations = self.number("num_iterations") or 1
+        reuse, accumulation = self.number("steps_per_generation"), self.number("gradient_accumulation_steps")
+        uses = reuse / accumulation if reuse is not None and accumulation else 1.0
+        return max(1.0, iterations) * max(1.0, uses)
 
     def _least(self, total: int) -> int:
         """A total counts what the dataset gives; a bound that was set ends the run before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -67,10 +67,11 @@ class StepHistory:
 class Window:
     """The last ``size`` finite numbers; ``full`` once so many are in."""
 
-    __slots__ = ("full", "total", "values")
+    __slots__ = ("_ordered", "full", "total", "values")
 
     def __init__(self, size: int) -> None:
         self.values: deque[float] = deque(maxlen=size)
+        self._ordered: list[float] | None = None  # kept once a median was asked for
         self.total = 0.0
         self.full = False
 
@@ -81,6 +82,10 @@ class Window:
         """Add a number; the oldest goes when the window is full."""
         if self.full:
             self.total -= self.values[0]
+        if self._ordered is not None:
+            if self.full:
+                del self._ordered[bisect_left(self._ordered, self.values[0])]
+            insort(self._ordered, value)
         self.total += value
         self.values.append(value)
         self.full = len(self.values) == self.values.maxlen
@@ -91,7 +96,12 @@ class Window:
 
     def median(self) -> float | None:
         """Median; None while empty."""
-        return median(self.values) if self.values else None
+        if not self.values:
+            return None
+        if self._ordered is None:
+            self._ordered = sorted(self.values)
+        middle, odd = divmod(len(self._ordered), 2)
+        return self._ordered[middle] if odd else (self._ordered[middle - 1] + self._ordered[middle]) / 2
 
 
 TINY = 1e-30

@@ -84,17 +84,19 @@ class UsualNorm:
 
     def __init__(self) -> None:
         self._first: list[float] = []
+        self._usual = 0.0
         self._rows = self._since = 0
 
     def judge(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
         """Judge a norm above 0; a row whose groups hardly differ is neither usual nor faint."""
-        silent = no_signal_ratio(row)
+        silent = run.silent
         if silent is None or silent > MOST_SILENT or run.masked.left_out:
             return QUIET
         if len(self._first) < USUAL_ROWS:
             self._first.append(norm)
+            self._usual = median(self._first)
             return QUIET
-        usual = median(self._first)
+        usual = self._usual
         self._rows = self._rows + 1 if norm < VANISHED * usual else 0
         self._since = row.step if self._rows == 1 else self._since
         if self._rows < FAINT_ROWS:

@@ -47,7 +47,7 @@ HARDLY, MOVED = 100.0, 1e-2
 holds a policy back only once it has moved."""
 
 
-def hardly_moves(run: RunView, kl: float) -> Iterable[Reading]:
+def hardly_moves(run: RunView, kl: float) -> tuple[Reading, ...]:
     """Judge a KL above 0 by what the summed learning rate should have made of it: as an adapter's where unknown."""
     adapter = run.setting("adapter") is not False
     least = min(run.learning.expected_kl(adapter=adapter), MOVED)
@@ -184,9 +184,11 @@ class KlStuckAtZero(Detector):
             return self._update(record, run)
         zero = is_zero(kl, record.resolution)
         self.shown.add(record, kl, run, zero=zero)
+        if not zero and ((said := one_kl(record, kl, self.same)) or (said := hardly_moves(run, kl)) is QUIET):
+            return said
         why_not = self.blind_because(run) or self._not_evidence(record, run)
         if not zero:
-            return one_kl(record, kl, self.same) or (QUIET if why_not else hardly_moves(run, kl))
+            return QUIET if why_not else said
         return no_data(why_not) if why_not else (self._breach(record, run, kl),)
 
     def _update(self, row: MetricRow, run: RunView) -> Iterable[Reading]:

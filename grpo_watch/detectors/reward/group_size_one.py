@@ -47,7 +47,7 @@ class GroupSizeOne(Detector):
             return (_breach(f"refused at start: {record.text}", record.text),) if refused else SILENT
         if isinstance(record, CompletionSummary):
             return QUIET if any(group.size > 1 and group.prompts == 1 for group in record.groups) else SILENT
-        if isinstance(record, MetricRow):
+        if isinstance(record, MetricRow) and "advantage_max" in record.values:
             self.compared |= _compares(record)
         size = run.number("num_generations")
         if not run.step:

@@ -138,14 +138,14 @@ class RewardVarianceCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.silent, self.rewards = DeadRowWindow(self.rows, self.dead_rows), Window(self.rows)
-        self.at_zero, self.never_scored = RowsAtZero(), False
         self.batches, self.per_row, self.equal = SpreadOfBatches(), BatchesPerRow(), EqualButForRounding(self.dead_rows)
-        self.spread = False  # some rows had a spread of the batch, and nothing of their groups
-        self.lowest, self.highest = float("inf"), float("-inf")
+        self.at_zero, self.never_scored = RowsAtZero(), False
+        self.lowest, self.highest, self.spread = float("inf"), float("-inf"), False
 
     def observe(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that tells about groups, or dumped batches while no row does."""
-        return *self._observed(record, run), *self.equal.readings(record, run)
+        said, more = self._observed(record, run), self.equal.readings(record, run)
+        return (*said, *more) if more else said
 
     def _observed(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         if isinstance(record, MetricRow):
@@ -178,7 +178,7 @@ class RewardVarianceCollapse(Detector):
         ratio = run.silent
         if ratio is not None or (number(row, "reward_batch_std") or 0.0) < FLOAT_NOISE:
             return ratio
-        self.spread = True
+        self.spread = True  # some rows had a spread of the batch, and nothing of their groups
         return None if run.trend.silent.first is None else 0.0
 
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:

@@ -114,7 +114,8 @@ class RewardNotFinite(Detector):
             return SILENT
         broken = {key.name: values[key.mean] for key in keys if not finite(values[key.mean])}
         scoring = [key.name for key in keys if key.name not in broken]
-        self.finite.update(scoring)
+        for name in scoring:
+            self.finite[name] += 1
         ended = [Reading(Verdict.OK, name) for name in scoring if name in self.reported]
         if "reward_mean" in values and not finite(values["reward_mean"]):
             broken["the total"] = values["reward_mean"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from math import comb, inf, isfinite
@@ -357,13 +357,16 @@ class EqualButForRounding:
         self.equal = self.counted = 0
         self._waiting: deque[Reading] = deque(maxlen=BATCHES_AHEAD)
 
-    def readings(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterator[Reading]:
+    def readings(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Sequence[Reading]:
         """Judge a batch; what waited, once rows tell."""
         if isinstance(record, CompletionSummary) and record.groups:
             judged = self._judged(_rounded_to(run.functions.weighed(record.groups)))
             self._waiting.append(replace(judged, step=record.step))
-        while self._waiting and run.trend.silent.first is not None:
-            yield self._waiting.popleft()
+        if not self._waiting or run.trend.silent.first is None:
+            return ()
+        ready = tuple(self._waiting)
+        self._waiting.clear()
+        return ready
 
     def _judged(self, largest: float | None) -> Reading:
         if largest is None or largest >= FAINT:

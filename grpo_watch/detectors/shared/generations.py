@@ -12,15 +12,7 @@ def steps_off_policy(run: RunView) -> bool:
 
     Only then must the policy differ from the one that generated: on-policy a policy-update KL of exactly 0 is healthy.
     """
-    return steps_per_batch(run) > 1
-
-
-def steps_per_batch(run: RunView) -> float:
-    """Optimizer steps that the configuration takes per generation; 1 where it says nothing."""
-    iterations = run.number("num_iterations") or 1
-    reuse, accumulation = run.number("steps_per_generation"), run.number("gradient_accumulation_steps")
-    uses = reuse / accumulation if reuse is not None and accumulation else 1.0
-    return max(1.0, iterations) * max(1.0, uses)
+    return run.steps_per_batch > 1
 
 
 def completions_per_row(run: RunView) -> float | None:
@@ -83,7 +75,7 @@ class BatchesPerRow:
 
     def count(self, run: RunView) -> float:
         """Batches per row, at least 1; too many where the log does not tell that batches are used again."""
-        return 1.0 if self._between else max(1.0, self._interval.steps / steps_per_batch(run))
+        return 1.0 if self._between else max(1.0, self._interval.steps / run.steps_per_batch)
 
 
 MOST = 64

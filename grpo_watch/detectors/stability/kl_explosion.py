@@ -172,11 +172,14 @@ class KlExplosion(Detector):
         kl = abs(kl)
         if record.step <= FIRST_STEPS:
             self.first[record.step] = kl
-        continued = bool(run.setting("adapter")) and run.number("beta") not in {None, 0.0}
-        if continued and record.step == FIRST_STEPS and self._elsewhere():
+        continues = (
+            record.step == FIRST_STEPS and bool(run.setting("adapter")) and run.number("beta") not in {None, 0.0}
+        )
+        if continues and self._elsewhere():
             return (another_reference(kl), *self._row(record, kl, run))
         before = record.step == 1 and kl >= OFFSET and run.framework in BEFORE_UPDATE and not run.setting("adapter")
-        return (*([before_any_update(kl)] if before else []), *self._row(record, kl, run))
+        said = self._row(record, kl, run)
+        return (before_any_update(kl), *said) if before else said
 
     def _row(self, record: MetricRow, kl: float, run: RunView) -> Iterable[Reading]:
         if not self.generation.begins(record) and self.newest:

@@ -91,8 +91,14 @@ class NonFiniteMetric(Detector):
                 return (self._breach(Severity.CRITICAL, "the job crashed right after"),)
             return SILENT
         values = record.values
-        logged = [name for name in CORE if name in values and not self._unmeasured(name, values, run)]
-        broken = {name: values[name] for name in logged if not _finite(values[name], at=record.step)}
+        if self.streak:
+            self.gaps |= {name for name, value in self.last.items() if value is None and values.get(name) is not None}
+        logged = {
+            name: values[name]
+            for name in CORE
+            if name in values and (values[name] is not None or not self._unmeasured(name, values, run))
+        }
+        broken = {name: value for name, value in logged.items() if not _finite(value, at=record.step)}
         if broken.keys() <= MEANS and run.masked.left_out:
             broken = {}
         broken = broken or other_nans(record, masked=run.masked.left_out)
@@ -112,9 +118,6 @@ class NonFiniteMetric(Detector):
 
     def _unmeasured(self, name: str, values: Mapping[str, float | None], run: RunView) -> bool:
         """Whether an own loop's null is a gap: the same row shows sound weights, or a number followed such a null."""
-        if values[name] is not None:
-            self.gaps |= {name} if self.streak.get(name) and self.last.get(name, 0.0) is None else set()
-            return False
         shown = (values.get(key) for key in OF_WEIGHTS)
         sound = any(value is not None and math.isfinite(value) for value in shown)
         return run.framework is None and name != "reward_mean" and (sound or name in self.gaps)

@@ -31,6 +31,7 @@ DRIFT, DRIFTED = "drift", 10.0
 of 60 to 400 rows stay below 2.2."""
 NO_DRIFT = (Reading(Verdict.OK, DRIFT),)
 """Given on every row below that: the first one comes too soon to end an alert, and so would be the only one."""
+STEADY = (*QUIET, *NO_DRIFT)
 FIND_OUT = (
     "Lower the learning rate, or raise beta; look for entropy and KL that rise with it. Clipping at max_grad_norm "
     "hides the growth, as each update then has the same size."
@@ -84,6 +85,8 @@ class GradNormSpike(Detector):
             if run.learning.signal != 0.0:  # else it is the norm of the KL alone, far below a learning step's
                 self.calm.push(norm)
             after = self._after(norm, usual, run) if self.spikes else QUIET
+            if after is QUIET and usual is not None and usual < DRIFTED * self.first:
+                return STEADY
             return after if usual is None else (*after, *self._drift(usual, run))
         if not self.spikes:
             self.fell_before = TrendSign.REWARD_FELL in run.trend.signs()
