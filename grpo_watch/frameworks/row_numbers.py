@@ -163,8 +163,10 @@ def kinds_named(row: Mapping[str, object]) -> list[str]:
 
 def stream_of(row: Mapping[str, object], values: Iterable[str]) -> Stream | None:
     """The stream that a row names in a field of its own, else the one that its keys show."""
-    evaluated = any(text.strip().lower() in EVALUATIONS for text in kinds_named(row))
-    return Stream.EVAL if evaluated else stream(values)
+    for text in kinds_named(row):
+        if text.strip().lower() in EVALUATIONS:
+            return Stream.EVAL
+    return stream(values)
 
 
 def is_row(values: Mapping[str, float | None]) -> bool:
@@ -191,7 +193,8 @@ def is_printed_row(row: Mapping[str, object], values: Mapping[str, float | None]
 def whole(value: object) -> int | None:
     """A non-negative whole number written as int, float or string."""
     if isinstance(value, str):
-        value = value.strip().removesuffix(".0")  # as pandas and spreadsheets write a column with gaps
+        if not value.isdecimal():
+            value = value.strip().removesuffix(".0")  # as pandas and spreadsheets write a column with gaps
         return int(value) if value.isdecimal() and len(value) <= LONGEST_NUMBER else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None

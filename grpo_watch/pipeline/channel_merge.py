@@ -179,9 +179,8 @@ class MergeLane:
             self._row, self._pace = self.step, gone if gone > 0 else self._pace
         return item
 
-    def note_step(self) -> int | None:
+    def note_step(self, item: Item | None) -> int | None:
         """The step of the next item; where the row after that shows it to be a misprint, the step of that row."""
-        item = self.look()
         step = item.step if isinstance(item, WITH_STEP) else None
         if step is None:
             return None
@@ -346,7 +345,8 @@ class ChannelMerge:
             heapreplace(self._order, (place, lane))
 
     def _place(self, lane: MergeLane) -> Place:
-        item, step = lane.look(), lane.note_step()
+        item = lane.look()
+        step = lane.note_step(item)
         clock = lane.rows and lane.source.kind is self._primary
         begun = self._segment if clock or self._in is None else self._in
         later = self._segment is not None and begun is not None and lane.source.segment > begun

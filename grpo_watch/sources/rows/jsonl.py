@@ -169,13 +169,11 @@ class JsonlSource(LineSource):
         if not values:
             self._skip(Skip.NOT_A_ROW, "no number in it")
             return None
-        of_event = not wrapped and row_numbers.kinds_named(row)
-        learns = not of_event or any(guess(key.rpartition("/")[2]) in OF_TRAINING for key in values)
-        if place.step is None and not (learns and (row_numbers.is_row(values) or names_updates(values))):
+        step, total, resolution = place
+        if step is None and not _learns(values, of_event=not wrapped and bool(row_numbers.kinds_named(row))):
             self._skip(Skip.NO_STEP, "neither a step nor a training metric in it")
             return None
-        self._last, self._finished = place.step or self._last, False
-        step, total, resolution = place
+        self._last, self._finished = step or self._last, False
         stream = row_numbers.stream_of(row, values)
         logged = (self.name, ChannelKind.JSONL, step, values, stream, self.segment, total)
         return RawRow(*logged, seen=seen, resolution=resolution)
@@ -185,6 +183,12 @@ class JsonlSource(LineSource):
             return None
         text = "the job's summary was written, but no end of training before it"
         return RunEvent(self.name, EventKind.CRASH_SUMMARY, self._last, text, self.segment, seen=seen)
+
+
+def _learns(values: Mapping[str, float | None], *, of_event: bool) -> bool:
+    """Whether a row without a step is one of training."""
+    learns = not of_event or any(guess(key.rpartition("/")[2]) in OF_TRAINING for key in values)
+    return learns and (row_numbers.is_row(values) or names_updates(values))
 
 
 @cache
@@ -202,13 +206,13 @@ def named_step(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def decode(data: bytes) -> dict[str, Any] | None:
     """The JSON object of a line; bare NaN and Infinity are understood; None for anything else."""
-    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+    try:
         row = _decode(data)
-        return row if isinstance(row, dict) else None
-    with suppress(ValueError, RecursionError):  # Python's reader takes NaN, Infinity and numbers out of range
-        row = json.loads(data) if len(data) <= NAN_LINE else None
-        return row if isinstance(row, dict) else None
-    return None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        row = None
+        with suppress(ValueError, RecursionError):  # Python's reader takes NaN, Infinity and numbers out of range
+            row = json.loads(data) if len(data) <= NAN_LINE else None
+    return row if isinstance(row, dict) else None
 
 
 TIME = "time"
