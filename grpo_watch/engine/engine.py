@@ -333,12 +333,12 @@ class RunState(RunView):
     def watch_by(self, monitors: tuple[Monitor, ...]) -> None:
         """Replace the monitors that watch this run."""
         self.monitors = monitors
-        self._readers: dict[tuple[type, Stream | None], tuple[Monitor, ...]] = {}
+        self._readers: dict[tuple[type, bool], tuple[Monitor, ...]] = {}
 
     def readers(self, record: Record) -> tuple[Monitor, ...]:
         """The monitors that read records of this type and stream."""
         stream = record.stream if isinstance(record, (MetricRow, CompletionSummary)) else None
-        key = (type(record), stream)
+        key = (type(record), stream is Stream.EVAL)
         found = self._readers.get(key)
         if found is None:
             found = self._readers[key] = tuple(

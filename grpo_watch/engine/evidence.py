@@ -26,7 +26,7 @@ DIGITS = 1000.0
 def number(row: MetricRow, metric: str) -> float | None:
     """The finite value of a metric in this row, or None (not logged, null, NaN, infinite)."""
     value = row.values.get(metric)
-    return value if value is not None and isfinite(value) else None
+    return None if value is None or value - value != 0.0 else value  # NaN and infinity differ from themselves
 
 
 def no_signal_ratio(row: MetricRow) -> float | None:

@@ -51,7 +51,8 @@ class RecentRows(Sequence[MetricRow]):
             return row._replace(raw=NOTHING)
         if names != self._names:
             self._names = names
-        return _Packed(row._replace(values=NOTHING, raw=NOTHING), self._names, numbers)
+        bare = MetricRow(*row[:4], NOTHING, NOTHING, *row[6:])
+        return _Packed(bare, self._names, numbers)
 
     def step_back(self, metric: str, count: int) -> int | None:
         """The step of the ``count``-th newest row that carries the metric, or of the oldest; None where none does."""

@@ -127,7 +127,8 @@ class Trend:
             self._known_from = row.step
 
     def _take_reward(self, reward: float | None, spread: float | None) -> None:
-        for track, long in filter(None, ((self.reward, self.long_reward), self._easier)):
+        now = (self.reward, self.long_reward)
+        for track, long in (now, self._easier) if self._easier else (now,):
             if reward is not None and isfinite(reward):
                 track.push(reward)
                 long.push(reward)

@@ -46,9 +46,6 @@ class StepHistory:
             place = bisect_right(self.steps, step)
             self.steps.insert(place, step)
             self.values.insert(place, value)
-        self._let_go()
-
-    def _let_go(self) -> None:
         old = len(self.steps) - self.size
         if old > self.size // 8:
             self._older = max(self._older, *self.values[:old])
@@ -88,7 +85,7 @@ class Window:
             insort(self._ordered, value)
         self.total += value
         self.values.append(value)
-        self.full = len(self.values) == self.values.maxlen
+        self.full = self.full or len(self.values) == self.values.maxlen
 
     def mean(self) -> float | None:
         """Arithmetic mean; None while empty."""

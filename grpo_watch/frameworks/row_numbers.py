@@ -121,6 +121,8 @@ def place(row: Mapping[str, object]) -> RowStep:
 def unwrapped(row: Mapping[str, object]) -> tuple[Mapping[str, object], bool]:
     """The flat row in ``{"step": 7, "data": {…}}`` of verl's file logger, and whether it was one; others unchanged."""
     data = row.get("data")
+    if data is None:
+        return row, False
     nested = isinstance(data, Mapping) and any(isinstance(value, Mapping) for value in data.values())
     if not isinstance(data, Mapping) or nested or whole(row.get("step")) is None:  # nested: an event of another writer
         return row, False

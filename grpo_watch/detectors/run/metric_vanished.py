@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from grpo_watch.detectors.shared.listed import listed
@@ -22,8 +21,9 @@ class MetricVanished(Detector):
 
     def setup(self) -> None:
         """Nothing seen."""
-        self.rows = 0
-        self.times: Counter[str] = Counter()  # how often each metric was logged
+        self.rows = self.alike = 0  # all of them, and the newest that logged the same and are not counted yet
+        self.logged: list[str] = []
+        self.times: dict[str, int] = {}  # how often each metric was logged
         self.last: dict[str, int] = {}  # the number of the newest row that had it
         self.steps: dict[str, int] = {}
 
@@ -32,17 +32,26 @@ class MetricVanished(Detector):
         values = record.values
         logged = [key for key, value in values.items() if value is not None]
         if record.supplement:
+            self._count()
             self.last.update(dict.fromkeys(self.last.keys() & logged, self.rows))
             return SILENT
         if "loss" not in values and "reward_mean" not in values and "grad_norm" not in values:
             return SILENT
-        self.rows += 1
-        self.times.update(logged)
-        self.last.update(dict.fromkeys(logged, self.rows))
+        if logged != self.logged:
+            self._count()
+            self.logged = logged
+        self.rows, self.alike = self.rows + 1, self.alike + 1
         if self.rows % 10:
             return SILENT
+        self._count()
         enough = self.rows >= self.known + self.absent
         return self._judge(record.step) if enough else no_data(NotYet("too few rows yet"))
+
+    def _count(self) -> None:
+        for key in self.logged:
+            self.times[key] = self.times.get(key, 0) + self.alike
+        self.last.update(dict.fromkeys(self.logged, self.rows))
+        self.alike = 0
 
     def _judge(self, step: int) -> Iterable[Reading]:
         rows = self.rows

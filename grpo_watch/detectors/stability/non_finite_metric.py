@@ -60,11 +60,6 @@ def other_nans(record: MetricRow, *, masked: bool) -> dict[str, float | None]:
     return {key: math.nan for key in named if NOT_TRAINING.search(key) is None}
 
 
-def _finite(value: float | None, *, at: int) -> bool:
-    """Whether a number is finite, at most ``OVERFLOW``; a null at step 0, before any update, was not measured."""
-    return at == 0 if value is None else abs(value) <= OVERFLOW
-
-
 class NonFiniteMetric(Detector):
     """One row is a warning; two in a row, or a crash right after, are critical. Steps that fp16 skips are an info."""
 
@@ -98,7 +93,9 @@ class NonFiniteMetric(Detector):
             for name in CORE
             if name in values and (values[name] is not None or not self._unmeasured(name, values, run))
         }
-        broken = {name: value for name, value in logged.items() if not _finite(value, at=record.step)}
+        broken = {name: value for name, value in logged.items() if value is None or not abs(value) <= OVERFLOW}
+        if record.step == 0:  # before any update, a null was not measured
+            broken = {name: value for name, value in broken.items() if value is not None}
         if broken.keys() <= MEANS and run.masked.left_out:
             broken = {}
         broken = broken or other_nans(record, masked=run.masked.left_out)

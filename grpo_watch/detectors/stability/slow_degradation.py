@@ -51,7 +51,7 @@ def drift(trend: Trend) -> frozenset[DriftSign]:
     reward = trend.reward
     if reward.mean is None or reward.start is None:
         return frozenset()
-    signs = frozenset(sign for sign, shows in _others(trend) if shows)
+    signs = _others(trend)
     if not signs:
         return signs
     if trend.reward_lost():
@@ -66,11 +66,11 @@ def drift(trend: Trend) -> frozenset[DriftSign]:
     return signs | {DriftSign.REWARD_BELOW_START} if enough and trend.reward_below_start() else frozenset()
 
 
-def _others(trend: Trend) -> tuple[tuple[DriftSign, bool], ...]:
+def _others(trend: Trend) -> frozenset[DriftSign]:
     length, entropy, kl, cut = trend.length, trend.entropy, trend.kl, trend.more_cut_off()
     hidden = cut and (trend.truncated.mean or 0.0) >= CUT_HALF
     judged = entropy.start is not None and entropy.start >= LEAST_ENTROPY
-    return (
+    found = (
         (DriftSign.CUT_OFF, cut),
         (DriftSign.LENGTH_ROSE, length.moved(GREW_CUT if hidden else GREW)),
         (DriftSign.LENGTH_FELL, length.moved(SHRANK)),
@@ -78,6 +78,7 @@ def _others(trend: Trend) -> tuple[tuple[DriftSign, bool], ...]:
         (DriftSign.ENTROPY_ROSE, judged and entropy.moved(ENTROPY_HIGH)),
         (DriftSign.KL_ROSE, kl.mean is not None and kl.mean >= max(KL_FLOOR, KL_TIMES * kl.lowest)),
     )
+    return frozenset([sign for sign, shows in found if shows])
 
 
 class SlowDegradation(Detector):
@@ -119,7 +120,7 @@ class SlowDegradation(Detector):
     def observe(self, record: MetricRow | Tick, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the reward, or the last rows of a log that has ended."""
         if isinstance(record, Tick):
-            signs = frozenset(sign for sign, shows in _others(run.trend) if shows)
+            signs = _others(run.trend)
             ended = run.log_ended(record)
             if not signs or ended is False or not run.trend.reward.ends_low(LOSS, ERRORS):
                 return SILENT
