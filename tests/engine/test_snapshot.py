@@ -126,7 +126,7 @@ def test_a_blind_rule_says_what_is_missing() -> None:
     assert reasons["parameters-unchanged"] == "needs checkpoints, or probe"
     assert reasons["gradient-lost"].startswith("needs grad_norm and reward_zero_std_ratio, or grad_norm and")
     groups = watched("gradient-lost", records=[row(1, reward_zero_std_ratio=0.5, reward_group_std=0.1)])
-    assert status(groups)["gradient-lost"][1] == "needs grad_norm, or grad_norm and advantage_max"
+    assert status(groups)["gradient-lost"][1] == "needs grad_norm, or grad_norm and advantage_max and advantage_min"
     logged = watched("kl-stuck-at-zero", records=[row(1, learning_rate=1e-6, kl_reference=0.0)])
     assert status(logged)["kl-stuck-at-zero"][0] is BLIND
     assert "needs" not in status(logged)["kl-stuck-at-zero"][1]
