@@ -122,7 +122,7 @@ def by_rule(count: int) -> Counter[str]:
         cost["(what all rules share)"] += time.process_time() - start
         for monitor in state.readers(record):
             start = time.process_time()
-            monitor.observe(record, state, state.step)
+            tuple(monitor.ask(record, state))
             cost[monitor.rule.name] += time.process_time() - start
     return Counter({name: 1e6 * seconds / count for name, seconds in cost.items()})
 

@@ -60,12 +60,15 @@ class Engine:
             return found
         step = self._account(record)
         for monitor in state.readers(record):
-            changes = monitor.observe(record, state, step)
-            if changes:
-                found += changes
-            elif changes is None:
-                broken = RunEvent(monitor.rule.name, EventKind.RULE_BROKEN, step, monitor.broken or "")
-                found += self.feed(broken)
+            try:
+                answer = monitor.ask(record, state)
+                if answer is SILENT or answer is monitor.last_no_data or (answer is QUIET and monitor.at_rest):
+                    continue
+                readings = tuple(answer)
+            except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
+                found += self.feed(monitor.break_by(error, step))
+            else:
+                found += monitor.take(readings, record, state, step)
         return found
 
     def _choose_rules(self) -> None:
@@ -161,6 +164,10 @@ class Episode:
         return replace(self, worst=reading, worst_step=step)
 
 
+def _silent(record: Record, run: RunView) -> Sequence[Reading]:  # noqa: ARG001  what a detector is asked with
+    return SILENT
+
+
 class Monitor:
     """A rule applied to one run.
 
@@ -192,6 +199,7 @@ class Monitor:
     def __init__(self, rule: Rule, detectors: Mapping[str, type[Detector]]) -> None:
         self.rule = rule
         self.detectors = detectors
+        self.broken: str | None = None
         self.renew()
         self.alerts: dict[str, Alert] = {}
         self.episodes: list[Episode] = []
@@ -200,14 +208,13 @@ class Monitor:
         self.evaluated = False
         self.reason = ""
         self.last_no_data: object = None
-        self.broken: str | None = None
         self.changes = 0
 
     def renew(self) -> None:
         """Begin with new windows. ``ask`` is the detector's ``observe``, found once instead of at every row."""
         self.detector = self._build()
         self.lacks: tuple[object, str] | None = None
-        self.ask = self.detector.observe
+        self.ask = self.detector.observe if self.broken is None else _silent
 
     def _build(self) -> Detector:
         if self.rule.when is not None:
@@ -238,23 +245,19 @@ class Monitor:
         self.active = any(alert.state not in _AT_REST for alert in self.alerts.values())
         self.at_rest = self.evaluated and not self.active
 
-    def observe(self, record: Record, run: RunView, step: int) -> Sequence[Transition] | None:
-        """Let the detector judge the record; gives each change of an alert, in order. None: the record broke it."""
-        if self.broken is not None:
+    def break_by(self, error: Exception, step: int) -> RunEvent:
+        """The detector raised: it is asked no more, and that is reported."""
+        self.broken = f"{type(error).__name__}: {error}"
+        self.ask = _silent
+        self.changes += 1
+        return RunEvent(self.rule.name, EventKind.RULE_BROKEN, step, self.broken)
+
+    def take(self, readings: Sequence[Reading], record: Record, run: RunView, step: int) -> Sequence[Transition]:
+        """What the detector said of the record; gives each change of an alert, in order."""
+        if self.at_rest and all(reading.verdict is Verdict.OK for reading in readings):
             return ()
-        try:
-            answer = self.ask(record, run)
-            if answer is SILENT or answer is self.last_no_data or (answer is QUIET and self.at_rest):
-                return ()
-            readings = tuple(answer)
-            if self.at_rest and all(reading.verdict is Verdict.OK for reading in readings):
-                return ()
-        except Exception as error:  # noqa: BLE001 - one broken rule never stops the others; it is reported as broken
-            self.broken = f"{type(error).__name__}: {error}"
-            self.changes += 1
-            return None
         blind = len(readings) == 1 and readings[0].verdict is Verdict.NO_DATA
-        self.last_no_data = answer if blind else None
+        self.last_no_data = readings if blind else None
         time = record.time if isinstance(record, WITH_TIME) else None
         return [change for reading in readings for change in self._judge(reading, run, step, time)]
 

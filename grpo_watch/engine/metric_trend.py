@@ -58,10 +58,10 @@ class LongMean:
         """
         if self.mean is None or self.start is None:
             return False
-        scale = lost(self.highest, self.highest - self.start, share, spread)
-        return scale > 0.0 and self.highest - max(self.mean, newest) >= max(
-            scale, NOISE_FACTOR * noise * sqrt(2.0 / ROWS)
-        )
+        fell = self.highest - max(self.mean, newest)
+        if fell < NOISE_FACTOR * noise * sqrt(2.0 / ROWS):
+            return False
+        return 0.0 < lost(self.highest, self.highest - self.start, share, spread) <= fell
 
 
 def lost(best: float, gain: float, share: float, spread: float) -> float:
@@ -190,19 +190,19 @@ class CountedTrend(MetricTrend):
 
 
 class NoisyTrend(MetricTrend):
-    """A track with its noise: the standard deviation of a row, from the steps between rows.
+    """A track with its ``noise``: the standard deviation of a row, from the steps between rows; 0 while unknown.
 
     Steps are taken instead of distances from a mean, so that a trend hardly counts; squared, because sparse rewards
     come in rare large steps. ``rows`` counts the steps between rows so far.
     """
 
-    __slots__ = ("_before", "_squares", "rows")
+    __slots__ = ("_before", "_squares", "noise", "rows")
 
     def __init__(self) -> None:
         super().__init__()
         self._before: float | None = None
         self.rows = 0
-        self._squares = 0.0
+        self.noise = self._squares = 0.0
 
     def push(self, value: float) -> None:
         """Take the value of a row."""
@@ -210,12 +210,8 @@ class NoisyTrend(MetricTrend):
         if self._before is not None:
             self.rows += 1
             self._squares += (value - self._before) * (value - self._before)  # a power would raise where it overflows
+            self.noise = sqrt(self._squares / self.rows / 2.0)  # a step between two rows has twice a row's variance
         self._before = value
-
-    @property
-    def noise(self) -> float:
-        """Standard deviation of one row: a step between two rows has twice its variance. 0 while unknown."""
-        return sqrt(self._squares / self.rows / 2.0) if self.rows else 0.0
 
     def rewind(self) -> None:
         """A new attempt; the noise stays known."""
@@ -274,11 +270,11 @@ class RewardTrend(NoisyTrend):
         """
         if self.mean is None or self.start is None:
             return False
-        scale = self.scale(share)
-        if scale <= 0.0 or self.highest - self.mean < scale:
+        noise = errors * self.noise * sqrt(2.0 / WIDTH)
+        if self.highest - self.mean < noise:
             return False
-        lost = self.highest - max(self.mean, median(self.newest))
-        return lost >= max(scale, errors * self.noise * sqrt(2.0 / WIDTH))
+        fell = self.highest - max(self.mean, median(self.newest))
+        return fell >= noise and 0.0 < self.scale(share) <= fell
 
     def ends_low(self, share: float, errors: float = NOISE_FACTOR) -> bool:
         """Whether each of the newest ``LAST`` rows lies ``share`` of the best below it, by so many standard errors."""

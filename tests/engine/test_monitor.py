@@ -7,7 +7,7 @@ from typing import Any
 
 from grpo_watch.engine.detector import QUIET, Detector
 from grpo_watch.engine.diagnosis import diagnose
-from grpo_watch.engine.engine import Monitor, RunState
+from grpo_watch.engine.engine import Engine, Monitor
 from grpo_watch.engine.records import AlertState, MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.rule import Rule
 from tests.support.detecting import Watched
@@ -33,22 +33,30 @@ class Dated(Detector):
         return (death, Reading(Verdict.OK)) if record.step == 41 else (Reading(Verdict.OK),)
 
 
-DETECTORS = {"scripted": Scripted, "survivor": Survivor, "dated": Dated}
+class Quiet(Detector):
+    """Always answers that all is well, by the shared answer that costs nothing."""
+
+    def observe(self, record: MetricRow, run: Any) -> tuple[Reading, ...]:  # noqa: ARG002
+        """Nothing to see."""
+        return QUIET
 
 
-def watch(rule: Rule) -> tuple[Monitor, RunState]:
-    """A monitor and the run it watches."""
-    monitor = Monitor(rule, DETECTORS)
-    return monitor, RunState("run", (monitor,))
+DETECTORS = {"scripted": Scripted, "survivor": Survivor, "dated": Dated, "quiet": Quiet}
 
 
-def feed(monitor: Monitor, run: RunState, *rows: MetricRow) -> list[tuple[str, AlertState, int] | None]:
+def watch(rule: Rule) -> tuple[Monitor, Engine]:
+    """A monitor and the engine of its run."""
+    engine = Engine("run", [rule], DETECTORS)
+    return engine.state.monitors[0], engine
+
+
+def feed(monitor: Monitor, engine: Engine, *rows: MetricRow) -> list[tuple[str, AlertState, int] | None]:
     """Key, new state and step of every change; None for a row that broke the detector."""
     found: list[tuple[str, AlertState, int] | None] = []
     for each in rows:
-        run.take_row(each)
-        changes = monitor.observe(each, run, each.step)
-        found += [None] if changes is None else [(one.key, one.to_state, one.step) for one in changes]
+        worked = monitor.broken is None
+        changes = [(one.key, one.to_state, one.step) for one in engine.feed(each)]
+        found += [None] if worked and monitor.broken is not None else changes
     return found
 
 
@@ -180,18 +188,9 @@ def test_the_severity_of_the_rule_stands_where_the_reading_names_none() -> None:
     assert monitor.episodes[0].severity is Severity.INFO
 
 
-class Quiet(Detector):
-    """Always answers that all is well, by the shared answer that costs nothing."""
-
-    def observe(self, record: MetricRow, run: Any) -> tuple[Reading, ...]:  # noqa: ARG002
-        """Nothing to see."""
-        return QUIET
-
-
 def test_an_alert_loaded_into_a_quiet_monitor_resolves() -> None:
     """After an upgrade the rebuilt windows may be quiet where the stored alert still fires."""
-    monitor = Monitor(a_rule("quiet"), {"quiet": Quiet})
-    run = RunState("run", (monitor,))
+    monitor, run = watch(a_rule("quiet"))
     assert feed(monitor, run, row(1), row(2)) == []
     monitor.load("", an_alert(FIRING))
     assert monitor.firing

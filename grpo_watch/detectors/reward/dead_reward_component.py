@@ -39,10 +39,6 @@ class ConstantScore:
     fired: bool = False
     cut: bool = True
 
-    def restart(self, value: float, step: int) -> None:
-        """The value changed."""
-        self.value, self.first_step, self.rows = value, step, 1
-
     def moves(self, value: float, std: float | None, tolerance: float) -> bool:
         """Whether this row has another value, or completions with different scores."""
         return self.rows == 0 or abs(value - self.value) > tolerance or (std is not None and std > FLOAT_NOISE)
@@ -50,7 +46,7 @@ class ConstantScore:
     def move(self, value: float, std: float | None, step: int) -> None:
         """Take such a row."""
         self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
-        self.restart(value, step)
+        self.value, self.first_step = value, step
         self.rows = int(std is None or std <= FLOAT_NOISE)
 
 
@@ -98,8 +94,10 @@ class SuccessRates:
         keys = tuple(row.raw)
         if keys != self._keys:  # most rows have the keys of the one before
             self._keys, self._shares = keys, [key for key in keys if is_success_rate(key)]
+        if self.ever or not self._shares:
+            return ()
         shares = {key: value for key in self._shares if (value := row.raw[key]) is not None}
-        if self.ever or not shares:
+        if not shares:
             return ()
         total = row.values.get("reward_mean")
         self.ever = any(value != 0.0 for value in shares.values())

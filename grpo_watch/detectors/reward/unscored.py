@@ -116,7 +116,7 @@ class RewardNotFinite(Detector):
         scoring = [key.name for key in keys if key.name not in broken]
         for name in scoring:
             self.finite[name] += 1
-        ended = [Reading(Verdict.OK, name) for name in scoring if name in self.reported]
+        ended = [Reading(Verdict.OK, name) for name in scoring if name in self.reported] if self.reported else []
         if "reward_mean" in values and not finite(values["reward_mean"]):
             broken["the total"] = values["reward_mean"]
         if not broken:

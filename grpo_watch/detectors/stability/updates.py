@@ -81,7 +81,7 @@ class GradNormSpike(Detector):
         self.row += 1
         usual = self.calm.median() if len(self.calm) >= self.history else None
         self.highest, self.first = max(self.highest, usual or 0.0), self.first or usual or 0.0
-        if usual is None or not self._jumps(norm, usual, run):
+        if usual is None or norm < self.times * usual or not self._jumps(norm, usual, run):
             if run.learning.signal != 0.0:  # else it is the norm of the KL alone, far below a learning step's
                 self.calm.push(norm)
             after = self._after(norm, usual, run) if self.spikes else QUIET
@@ -99,8 +99,6 @@ class GradNormSpike(Detector):
 
     def _jumps(self, norm: float, usual: float, run: RunView) -> bool:
         """Whether the norm is a spike, which one that the run knows is not while most groups are solved."""
-        if norm < self.times * usual:
-            return False
         spread = max(self.spread_floor, deviation([log10(value) for value in self.calm.values]))
         if (log10(norm) - log10(usual)) / spread < self.z:
             return False
