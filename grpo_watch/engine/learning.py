@@ -201,13 +201,17 @@ class MaskedLoss:
 
     def take(self, row: MetricRow, masks: object, number_of: Callable[[str], float | None]) -> None:
         """Account for a train row; ``masks``: the setting (None: not known); ``number_of`` gives another setting."""
-        cut, entropy = number(row, "completion_truncated_ratio"), number(row, "entropy")
+        cut = number(row, "completion_truncated_ratio")
         self.cut = self.cut if cut is None else min(1.0, max(0.0, cut))
         single, self._last_step = row.step == self._last_step + 1, row.step
         left_out = bool(masks) and self.cut > 0.0
         self.left_out = left_out or (masks is None and self.cut == 1.0)
+        if not self.left_out:
+            self.whole, self.diluted, self.chance = False, False, 0.0
+            return
+        entropy = number(row, "entropy")
         exact = entropy == 0.0 and row.resolution is None and not number(row, "kl_reference")
-        self.whole = self.diluted = self.left_out and exact
+        self.whole = self.diluted = exact
         self.chance = float(self.whole)
         if not left_out:
             return

@@ -183,11 +183,11 @@ class RewardVarianceCollapse(Detector):
 
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:
         silent = self.silent
-        silent.take(ratio, record.step, self.per_row.count(run), still=_no_update(record))
+        silent.take(ratio, record.step, self.per_row.count(run), still=ratio >= 1.0 and _no_update(record))
         if (reward := number(record, "reward_mean")) is not None:
             self.rewards.push(reward)
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
-        mostly = silent.enough and silent.shares.total >= self.share * len(silent.shares) - 1e-9
+        mostly = silent.enough and silent.shares.total >= self.share * len(silent.shares.values) - 1e-9
         if silent.all_dead or (mostly and not silent.by_chance(run.trend.silent)):
             return (self._breach(record, reward, silent.dead_since if silent.all_dead else None, run),)
         silent.usual = silent.usual if mostly else None

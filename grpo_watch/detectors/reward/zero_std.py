@@ -170,7 +170,7 @@ class DeadRowWindow:
     def take(self, share: float, step: int, batches: float, *, still: bool) -> None:
         """Account for a row's share; ``batches``: generations of which it is a mean, ``still``: no update."""
         self.shares.push(share)
-        rows = len(self.shares)
+        rows = len(self.shares.values)
         self.enough = self.enough or self.shares.full or (rows >= LEAST_ROWS and rows * batches >= self._rows)
         if share < 1.0:
             self.alive, self.several = True, self.several or share > 0.0

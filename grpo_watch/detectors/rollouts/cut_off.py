@@ -101,7 +101,7 @@ class CompletionsTruncated(Detector):
         if (longest := number(record, "completion_length_max")) is not None:
             self.longest.append(longest)
         mean = self.cut.mean()
-        rows = len(self.cut)
+        rows = len(self.cut.values)
         self.enough = self.enough or (rows >= LEAST_ROWS and rows * self.interval.steps >= self.rows)
         if mean is None or not self.enough:
             return no_data(NotYet("too few generation rows yet"))

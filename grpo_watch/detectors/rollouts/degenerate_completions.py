@@ -38,7 +38,7 @@ class EmptyCompletions(Detector):
         if isinstance(record, CompletionSummary):
             return self._batch(record)
         length = number(record, "completion_length_mean")
-        if length is None or len(self.empty):
+        if length is None or self.empty.values:
             return SILENT
         return self._row(record, length, run)
 

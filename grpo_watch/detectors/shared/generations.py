@@ -34,25 +34,20 @@ def update_is_zero(row: MetricRow) -> bool:
 
 
 class LoggingInterval:
-    """How many steps one row covers: the smallest gap between two rows, because rows may be missing."""
+    """How many ``steps`` a row covers: the smallest gap between two rows, as rows may be missing; 1 before any gap."""
 
-    __slots__ = ("_last", "_least")
+    __slots__ = ("_known", "_last", "steps")
 
     def __init__(self) -> None:
+        self.steps, self._known = 1, False
         self._last: int | None = None
-        self._least: int | None = None
 
     def take(self, step: int) -> None:
         """A row of this step was logged."""
-        if self._last is not None and step > self._last:
-            apart = step - self._last
-            self._least = apart if self._least is None else min(self._least, apart)
+        apart = 0 if self._last is None else step - self._last
+        if apart > 0 and (apart < self.steps or not self._known):
+            self.steps, self._known = apart, True
         self._last = step
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps that a row covers; 1 until there are two rows."""
-        return self._least or 1
 
 
 class BatchesPerRow:

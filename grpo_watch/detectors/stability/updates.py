@@ -79,7 +79,7 @@ class GradNormSpike(Detector):
         if norm < NO_SIGNAL:
             return QUIET
         self.row += 1
-        usual = self.calm.median() if len(self.calm) >= self.history else None
+        usual = self.calm.median() if len(self.calm.values) >= self.history else None
         self.highest, self.first = max(self.highest, usual or 0.0), self.first or usual or 0.0
         if usual is None or norm < self.times * usual or not self._jumps(norm, usual, run):
             if run.learning.signal != 0.0:  # else it is the norm of the KL alone, far below a learning step's
