@@ -178,7 +178,7 @@ def take_snapshot(state: RunState, predicted_max_steps: int | None = None) -> Ru
         seconds_per_step=state.pace.median(),
         predicted_max_steps=predicted_max_steps,
         judgement=judgement,
-        language=next((each.rule.language for each in state.monitors if each.rule.translated), ENGLISH),
+        language=next(iter({monitor.rule.language for monitor in state.monitors} - {ENGLISH}), ENGLISH),
         notes=state.notes,
     )
 

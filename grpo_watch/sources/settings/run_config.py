@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -226,9 +226,8 @@ class RunConfigSource(ChannelSource):
                 held = frozenset(self._names(folder)) if folder is not None else frozenset[str]()
                 yield from ((kind, folder / name) for name in kind.patterns if folder is not None and name in held)
             elif kind.read is not config_files.model_card or not any(name in names for name in ARGUMENTS):
-                for name in names:
-                    if any(fnmatch(name, pattern) for pattern in kind.patterns):
-                        yield kind, self._path / name
+                fitting = {name for pattern in kind.patterns for name in fnmatch.filter(names, pattern)}
+                yield from ((kind, self._path / name) for name in names if name in fitting)
 
     def _packages(self) -> Path | None:
         """Where wandb's client keeps a list of the installed packages, beside its newest log."""
