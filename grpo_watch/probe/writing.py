@@ -7,7 +7,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -130,31 +130,21 @@ OUT_OF_MEMORY = "OutOfMemoryError"
 """Torch's, which was ``torch.cuda``'s before 2.5: no fault of the tensor."""
 
 
-def checksums(
-    model: Any,
-    rank: int,
-    ranks: int,
-    wanted: Callable[[ParameterPiece], bool],
-    *,
-    most: int = MOST,
-) -> tuple[Checksums, str]:
+def checksums(written: Iterable[ParameterPiece], most: int = MOST) -> tuple[Checksums, str]:
     """Data type, shape of the whole, checksum as 16 hex digits, 0 and parts (see ``ParameterPiece``) by name.
 
     The 0 is where earlier versions numbered replicas. The checksum of a shard without elements is empty. Tensors
     without elements are left out. Second: which are left out because their values can't be read, and why.
 
     Args:
-        model: a torch module.
-        rank: of this process.
-        ranks: processes that train together.
-        wanted: whether to read a piece.
+        written: what this process writes.
         most: so many checksums at most, about; where there are more tensors some are put together (``entries``).
 
     Raises:
         RuntimeError: this process has not imported torch, or none of the tensors can be read.
     """
     torch = torch_of_job()
-    found = [piece for piece in pieces(model, rank, ranks) if wanted(piece)]
+    found = list(written)
     away = [(piece.name, piece.unread) for piece in found if piece.unread]
     held: list[ParameterPiece] = []
     sums: list[Any] = []
@@ -224,9 +214,8 @@ def write_weights(journal: Journal, model: Any, of: str, what: dict[str, Any]) -
     """
     begun = perf_counter()
     most = 1 if journal.size() >= FILE_MB * 1_000_000 else MOST
-    tensors, unread = checksums(
-        model, what["rank"], what["ranks"], lambda piece: piece.trainable == (of == "policy"), most=most
-    )
+    held = pieces(model, what["rank"], what["ranks"])
+    tensors, unread = checksums((piece for piece in held if piece.trainable == (of == "policy")), most)
     gaps = {"unread": unread} if unread else {}
     seconds = round(perf_counter() - begun, 4)
     journal.write("weights", {"of": of, **what, **gaps, "seconds": seconds, "tensors": tensors})

@@ -13,6 +13,7 @@ import pytest
 from grpo_watch.callback import probe
 from grpo_watch.probe import checksum as arithmetic
 from grpo_watch.probe.checksum import Hasher
+from grpo_watch.probe.pieces import pieces
 from grpo_watch.probe.writing import checksums
 from tests.live_training.test_probe_torch import by_definition, bytes_of, checksum
 
@@ -21,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 
 def taken(model: Any, most: int = 2048) -> tuple[dict[str, str], str]:
-    found, unread = checksums(model, 0, 1, lambda _: True, most=most)
+    found, unread = checksums(list(pieces(model, 0, 1)), most)
     return {name: entry[2] for name, entry in found.items()}, unread
 
 
@@ -56,11 +57,12 @@ def test_what_can_not_be_read_is_reported_and_the_rest_is_read() -> None:
 
 QUANTISED = """
 import sys, torch
+from grpo_watch.probe.pieces import pieces
 from grpo_watch.probe.writing import checksums
 model = torch.nn.Linear(2, 2)
 quantised = torch.quantize_per_tensor(torch.randn(4, 4), 0.1, 0, torch.qint8)
 model.register_parameter("small", torch.nn.Parameter(quantised, requires_grad=False))
-found, unread = checksums(model, 0, 1, lambda _: True)
+found, unread = checksums(list(pieces(model, 0, 1)))
 print(sorted(found), unread)
 """
 

@@ -13,7 +13,7 @@ import inspect
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,6 @@ ONE_PER_PROMPT = ("log_unique_prompts", "wandb_log_unique_prompts")
 """TRL 0.17 and later: its wandb tables then keep one row of each prompt."""
 OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 NO_TABLE = Grouping((), "the table can not be read: it has no columns prompt and completion")
-
-
-def one_per_prompt(raw: Mapping[str, object]) -> bool:
-    """Whether tables of completions keep one completion of each prompt."""
-    return any(raw.get(key) is True for key in ONE_PER_PROMPT)
 
 
 def logged_call(row: Mapping[str, object]) -> LoggedCall | None:
@@ -81,14 +76,6 @@ def table_ref(row: Mapping[str, object]) -> TableRef | None:
         if kind == "table-file" and isinstance(path, str) and path.startswith("media/table/") and ".." not in path:
             return TableRef(path, whole(value.get("size")) or 0)
     return None
-
-
-def summarised_table(data: bytes, group_size: int | None, *, examples: KeptTexts) -> Grouping:
-    """The groups in the content of a table's file."""
-    try:
-        return summarised(columns_of(data), group_size, examples) or NO_TABLE
-    except ValueError:
-        return NO_TABLE
 
 
 NOT_FETCHED = "the table could not be fetched, again and again"
@@ -156,7 +143,8 @@ class WandbClient:
             self._forget(place)
             run = self._run(place)
             raw = dict(run.config)
-            return RunDetails(_info(run), logged_config(raw, "wandb config", "", 0), one_per_prompt(raw)), 1
+            unique = any(raw.get(key) is True for key in ONE_PER_PROMPT)
+            return RunDetails(_info(run), logged_config(raw, "wandb config", "", 0), unique), 1
 
     def pieces(self, place: RemotePlace, first: int, most: int) -> tuple[LoggedCalls, int]:
         """What was logged from the counter ``first`` on. Never sampled, never only rows that hold certain keys."""
@@ -235,7 +223,9 @@ class WandbClient:
                 path = Path(folder, ref.path)
                 if path.stat().st_size > LARGEST:
                     return f"{ref.path}: more than {LARGEST >> 20} MiB"
-                return summarised_table(path.read_bytes(), group_size, examples=examples)
+                with suppress(ValueError):
+                    return summarised(columns_of(path.read_bytes()), group_size, examples) or NO_TABLE
+                return NO_TABLE
         except RemoteError as error:
             return f"{ref.path}: {error}"
 
