@@ -78,7 +78,7 @@ class SettingsInForce:
         self._load = load
         self.settings = load()
         self.prepare: Callable[[Settings], None] = lambda _: None
-        """Makes what other settings ask for, to be taken after the reload; may raise ``ConfigError``."""
+        """Tries what other settings ask for, before they are taken; may raise ``ConfigError``."""
         self._rules = rules_to_send(self.settings)
 
     def rules(self) -> Callable[[], RuleSet]:
