@@ -8,6 +8,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
+from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.metric_names import METRICS, split_label
 from grpo_watch.engine.records import Severity
@@ -176,14 +177,9 @@ def _line(name: str, column: Sequence[float | None]) -> dict[str, Any]:
     return {"name": name, "y": values, "sparse": given < SPARSE * len(values)}
 
 
-def finding_charts(
-    drawn: Sequence[dict[str, Any]], snapshot: RunSnapshot, needs: Mapping[str, Sequence[str]]
-) -> list[dict[str, Any]]:
-    """The charts, the ``lead`` first; ``rules`` are those that a chart shows evidence of.
-
-    ``needs`` is what each rule's detector reads.
-    """
-    metrics = {finding.rule: _metrics_of(finding, needs) for finding in snapshot.findings}
+def finding_charts(drawn: Sequence[dict[str, Any]], snapshot: RunSnapshot) -> list[dict[str, Any]]:
+    """The charts, the ``lead`` first; ``rules`` are those that a chart shows evidence of."""
+    metrics = {finding.rule: _metrics_of(finding) for finding in snapshot.findings}
     first = top_view(snapshot)
     of_chart = [[split_label(line["name"])[0] for line in chart["lines"]] for chart in drawn]
     wanted = metrics[first.finding.rule] if first else []
@@ -201,11 +197,12 @@ def finding_charts(
     return sorted(marked, key=lambda chart: not chart["lead"])
 
 
-def _metrics_of(finding: Finding, needs: Mapping[str, Sequence[str]]) -> list[str]:
+def _metrics_of(finding: Finding) -> list[str]:
     """The metrics that a finding is about, the most telling first: those of its evidence, else what its rule reads."""
+    detector = catalogue().get(finding.rule)
     named = [name for name, value in finding.evidence.items() if name in METRICS and value is not None]
     named = [EVIDENCE_AS[name] for name in finding.evidence if name in EVIDENCE_AS] + named
-    found = named or [DRAWN_AS.get(need, need) for need in needs.get(finding.rule, ())]
+    found = named or [DRAWN_AS.get(need, need) for way in (detector.needs if detector else ()) for need in way]
     return [*found, *(TOTAL[name] for name in found if name in TOTAL)]
 
 

@@ -11,7 +11,6 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from grpo_watch.catalogue import catalogue
 from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.rule import ENGLISH
 from grpo_watch.engine.snapshot import UNJUDGED, RuleStatus, RunSnapshot, RunVerdict, caveats
@@ -126,8 +125,7 @@ def _charts(report: RunReport, points: int) -> list[dict[str, Any]]:
     """The charts, the one that proves the top finding first."""
     if report.series is None or not len(report.series):
         return []
-    needs = {name: [need for way in found.needs for need in way] for name, found in catalogue().items()}
-    drawn = finding_charts(charts(report.series, points), report.snapshot, needs)
+    drawn = finding_charts(charts(report.series, points), report.snapshot)
     return [{**chart, "title": say(report.snapshot.language, chart["title"])} for chart in drawn]
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
@@ -60,7 +59,7 @@ class RunPages:
 
         def document(run: RunOverview) -> dict[str, Any]:
             shown = self._run_detail(run)
-            return charts_document(run.snapshot, shown.series, self._needs(), shown.keys)
+            return charts_document(run.snapshot, shown.series, shown.keys)
 
         return self._about(request, document)
 
@@ -114,12 +113,6 @@ class RunPages:
     def _run_detail(self, run: RunOverview) -> RunDetail:
         return self._watch.detail(run.snapshot.run)
 
-    def _needs(self) -> dict[str, list[str]]:
-        """What the detector of each rule reads."""
-        rules = self._watch.rules()
-        detectors = {rule.name: rules.detectors.get(rule.detector or rule.name) for rule in rules.rules}
-        return {name: [need for way in found.needs for need in way] for name, found in detectors.items() if found}
-
     def _rules(self, run: RunOverview) -> list[dict[str, Any]]:
         """Each rule of the run with its status and, where it is still in force, how it is set."""
         rules = self._watch.rules()
@@ -161,25 +154,16 @@ def reported(run: WatchedRows, form: str, now: float) -> str:
     return (page if form == "html" else markdown)([RunReport(run[0], series=run[1])], [], provenance)
 
 
-NO_NEEDS: Mapping[str, Sequence[str]] = MappingProxyType({})
-NO_KEYS: Mapping[str, str] = MappingProxyType({})
-
-
-def charts_document(
-    snapshot: RunSnapshot,
-    rows: Series,
-    needs: Mapping[str, Sequence[str]] = NO_NEEDS,
-    keys: Mapping[str, str] = NO_KEYS,
-) -> dict[str, Any]:
+def charts_document(snapshot: RunSnapshot, rows: Series, keys: Mapping[str, str]) -> dict[str, Any]:
     """The charts of a run over its steps.
 
     ``bands`` are what alerts cover, ``resumes`` where an attempt went on. Each chart names the ``rules`` whose findings
-    it shows evidence of; the one that shows the top finding's is the ``lead``. ``needs`` is what each rule's detector
-    reads; ``keys`` is what the run's own rows call each metric: the ``key`` of a line.
+    it shows evidence of; the one that shows the top finding's is the ``lead``. ``keys`` is what the run's own rows call
+    each metric: the ``key`` of a line.
     """
     return {
         "rows": rows.logged,
-        "charts": finding_charts([_with_keys(each, keys) for each in charts(rows)], snapshot, needs),
+        "charts": finding_charts([_with_keys(each, keys) for each in charts(rows)], snapshot),
         "further": [_with_keys(each, keys) for each in further_charts(rows)],
         "bands": bands(snapshot.findings),
         "resumes": _resumes(rows),

@@ -25,7 +25,7 @@ def shown() -> dict[str, object]:
     for row in rows():
         history.take(row)
     finding = a_finding(first_step=2, fired_step=10, resolved_step=9)  # over in the second attempt
-    return charts_document(a_report(finding).snapshot, history)
+    return charts_document(a_report(finding).snapshot, history, {})
 
 
 def test_over_steps() -> None:
@@ -39,7 +39,7 @@ def test_over_steps() -> None:
 
 
 def test_nothing_to_draw() -> None:
-    document = charts_document(a_report().snapshot, Series())
+    document = charts_document(a_report().snapshot, Series(), {})
     assert (document["charts"], document["resumes"]) == ([], [])
 
 
@@ -47,8 +47,7 @@ def test_copies_are_proven_by_their_share_not_by_the_entropy_beside_it() -> None
     values: dict[str, list[float | None]] = {"entropy": [2.0] * 5, "completion_duplicate_ratio": [0.5] * 5}
     rows = Series.of(ThinnedColumns([1] * 5, [1, 2, 3, 4, 5], values, rows=5))
     copies = a_finding("duplicate-completions", evidence={"pattern": "0, 1", "groups_alike_ratio": 1.0, "entropy": 2.0})
-    needs = {"duplicate-completions": ["completions"]}
-    charts = charts_document(a_report(copies).snapshot, rows, needs=needs)["charts"]
+    charts = charts_document(a_report(copies).snapshot, rows, {})["charts"]
     assert [(chart["title"], chart["lead"]) for chart in charts] == [
         ("Completions cut off or repeated (share)", True),
         ("Entropy", False),
@@ -64,7 +63,7 @@ def test_the_chart_that_proves_the_top_finding_leads_and_only_evidence_is_shaded
     rows = Series.of(ThinnedColumns([1] * 20, steps, values, rows=20))
     copies = a_finding("duplicate-completions", evidence={"pattern": "(0, 1, 0, 1)", "entropy": None})
     snapshot = a_report(a_finding(), copies).snapshot
-    charts = charts_document(snapshot, rows, needs={"duplicate-completions": ["completions"]})["charts"]
+    charts = charts_document(snapshot, rows, {})["charts"]
     shown = {chart["title"]: (chart["lead"], chart["rules"]) for chart in charts}
     assert charts[0]["title"] == "KL to the reference"
     assert shown["KL to the reference"] == (True, ["kl-stuck-at-zero"])
@@ -78,7 +77,7 @@ def test_a_line_names_the_key_of_the_runs_own_rows() -> None:
     history = Series()
     for row in rows():
         history.take(row._replace(values={**row.values, "loss": 0.5}))
-    drawn = charts_document(a_report().snapshot, history, keys=keys)["charts"]
+    drawn = charts_document(a_report().snapshot, history, keys)["charts"]
     found = {line["name"]: line["key"] for chart in drawn for line in chart["lines"]}
     assert found == {"entropy": "train/entropy", "loss": None}
 
@@ -88,7 +87,7 @@ def test_steps_that_a_restart_repeats_thin_no_chart() -> None:
     history = Series()
     for attempt, step in [*((1, step) for step in range(1, 7)), *((2, step) for step in range(4, 7))]:
         history.take(MetricRow("r", Stream.TRAIN, attempt, step, {"loss": 0.5}))
-    (chart,) = charts_document(a_report().snapshot, history)["charts"]
+    (chart,) = charts_document(a_report().snapshot, history, {})["charts"]
     assert chart["rows"] == len(chart["x"]) == 6
 
 
@@ -98,8 +97,7 @@ def test_the_line_that_proves_the_finding_comes_first() -> None:
     for step in (1, 2, 3):
         history.take(MetricRow("r", Stream.TRAIN, 1, step, values))
     finding = a_finding("duplicate-completions", evidence={})
-    needs = {"duplicate-completions": ["completions"]}
-    (chart,) = charts_document(a_report(finding).snapshot, history, needs=needs)["charts"]
+    (chart,) = charts_document(a_report(finding).snapshot, history, {})["charts"]
     assert [line["name"] for line in chart["lines"]] == ["completion_duplicate_ratio", "completion_truncated_ratio"]
 
 
@@ -108,7 +106,7 @@ def test_any_logged_metric_has_a_chart_on_request() -> None:
     history = Series()
     functions = {f"reward_function_mean[f{number}]": 0.5 for number in range(8)}
     history.take(MetricRow("r", Stream.TRAIN, 1, 1, {"loss": 0.5, "tokens_seen": 9.0, **functions}))
-    document = charts_document(a_report().snapshot, history)
+    document = charts_document(a_report().snapshot, history, {})
     titles = [chart["title"] for chart in document["further"]]
     assert titles == ["tokens_seen", "reward_function_mean[f6]", "reward_function_mean[f7]"]
     assert [chart["lines"][0]["y"] for chart in document["further"]] == [[9.0], [0.5], [0.5]]
