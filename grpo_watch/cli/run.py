@@ -200,6 +200,8 @@ def running(
         yield RunningDaemon(daemon, service, servers, front.address, front.link, basis, poller.threads)
     finally:
         service.close()
+        if daemon.begins_again:  # the descriptors of a process that ends need no care
+            bell.close()
         poller.close()
         servers.stop()
 

@@ -89,7 +89,7 @@ class Waker:
 
     def ring(self) -> None:
         """Wake the waiting thread."""
-        with suppress(BlockingIOError, OSError):  # full: it is rung; closed: nobody waits
+        with self._lock, suppress(BlockingIOError, OSError):  # full: it is rung; closed: nobody waits
             os.write(self._bell, b"\0")
 
     # the thread of discovery
@@ -110,12 +110,14 @@ class Waker:
         self._asked, self._unwatched = set(), set()
 
     def close(self) -> None:
-        """Free the descriptors."""
-        if self._inotify is not None:
-            os.close(self._inotify.descriptor)
-            self._inotify = None
-        os.close(self._rung)
-        os.close(self._bell)
+        """Free the descriptors; who rings later rings at none of another file."""
+        with self._lock:
+            if self._inotify is not None:
+                os.close(self._inotify.descriptor)
+                self._inotify = None
+            os.close(self._rung)
+            os.close(self._bell)
+            self._rung = self._bell = -1
 
     def _add(self, folder: Path) -> bool:
         if self._inotify is None or len(self._watches) >= self._most:
