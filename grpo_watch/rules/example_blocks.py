@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Annotated, Literal, TypeAlias
+from types import EllipsisType
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -143,30 +143,28 @@ class ExampleBlock(_Model, frozen=True):
     events: list[ExampleEvent] = []
 
 
-def block_in(document: Document) -> ExampleBlock:
+Block = TypeVar("Block", bound=ExampleBlock)
+
+
+def block_in(document: Document, model: type[Block]) -> Block:
     """The block that a whole document holds.
 
     Raises:
         RuleError: naming file and line of what can't be read.
     """
     try:
-        return msgspec.convert(document.value, ExampleBlock)
+        return msgspec.convert(document.value, model, str_keys=True)
     except msgspec.ValidationError as invalid:
-        models = (ExampleBlock, ExampleEvent, Expectation, ExampleResume)
+        models = (model, ExampleEvent, Expectation, ExampleResume)
         raise first_problem(invalid, document, RuleError, models) from None
 
 
 MAX_SAMPLES = 100_000
 
 
-class MissingValue(Enum):
-    """The key is not in the row at all (``None`` is a key logged as null)."""
-
-    MISSING = "_"
-
-
-MISSING = MissingValue.MISSING
-Sample: TypeAlias = "float | MissingValue | None"
+MISSING = ...
+"""The sample of a step at which the key is not in the row at all (``None`` is a key logged as null)."""
+Sample: TypeAlias = "float | EllipsisType | None"
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?"
 _TERM = re.compile(
@@ -231,9 +229,12 @@ def example_in(document: Document, place: FilePlace) -> Example:
     Raises:
         RuleError: naming file and line of what can't be read.
     """
-    block = block_in(document)
-    records = tuple(_records(block, document))
-    return Example(place, records, block.expect, block.shows_end, block.in_folder)
+    return example_of(block_in(document, ExampleBlock), document, place)
+
+
+def example_of(block: ExampleBlock, document: Document, place: FilePlace) -> Example:
+    """The example of a block; ``document`` tells where its parts are."""
+    return Example(place, tuple(_records(block, document)), block.expect, block.shows_end, block.in_folder)
 
 
 def _records(block: ExampleBlock, document: Document) -> Iterator[Record]:
@@ -266,7 +267,7 @@ def _rows(block: ExampleBlock, document: Document) -> Iterator[MetricRow]:
         columns[key] = parse_series(text, document.place_of(("series", key)))
     for index in range(max(map(len, columns.values()), default=0)):
         values = {key: column[index] for key, column in columns.items() if index < len(column)}
-        logged = {key: value for key, value in values.items() if value is not MISSING}
+        logged = {key: value for key, value in values.items() if not isinstance(value, EllipsisType)}
         if logged:
             yield _row(block, index, logged)
 

@@ -18,33 +18,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Literal
 
-from msgspec.structs import replace
+from msgspec import field
 
 from grpo_watch.config.document import Document, Path_, nearest, read_document
 from grpo_watch.engine.detector import Detector
 from grpo_watch.engine.engine import Engine, Monitor
-from grpo_watch.engine.records import AlertState, Severity, Transition
+from grpo_watch.engine.records import AlertState, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.errors import RuleError
-from grpo_watch.rules.example_blocks import RUN, Example, Expectation, example_in
+from grpo_watch.rules.example_blocks import RUN, Example, ExampleBlock, Expectation, block_in, example_of
 
 
-def failure(example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]) -> str | None:
-    """Run one example under one rule; None when it passes, else one line with the difference."""
+def failure(
+    example: Example, rule: Rule, detectors: Mapping[str, type[Detector]], at: Mapping[int, str] = MappingProxyType({})
+) -> str | None:
+    """Run one example under one rule; None when it passes, else one line with the difference.
+
+    ``at`` is the expected level of the alert after the records of some steps.
+    """
     transitions, monitor = transitions_of(example, rule, detectors)
     if monitor is None:
         return f"{example.place}: the rule is switched off"
     if monitor.broken:
         return f"{example.place}: the detector broke: {monitor.broken}"
-    wrong = _difference(example.expect, transitions)
-    said = (
-        "; ".join(f"{each.to_state.value} at step {each.step} ({each.severity.value})" for each in transitions)
-        or monitor.reason
-        or "nothing"
-    )
-    return f"{example.place}: {wrong} (output: {said})" if wrong else None
+    if wrong := _difference(example.expect, transitions):
+        said = "; ".join(f"{each.to_state.value} at step {each.step} ({each.severity.value})" for each in transitions)
+        return f"{example.place}: {wrong} (output: {said or monitor.reason or 'nothing'})"
+    for step, wanted in sorted(at.items()):
+        if (got := level_at(step, transitions)) != wanted:
+            return f"{example.place}: expected {wanted} at step {step}, got {got}"
+    return None
 
 
 def transitions_of(
@@ -76,10 +82,14 @@ def _difference(expect: Expectation, transitions: list[Transition]) -> str | Non
 
 
 QUIET = "quiet"
-LEVELS = (QUIET, *(severity.value for severity in Severity))
-"""What a test may expect of the alert at a step."""
 
-_OWN = ("rule", "name", "at")
+
+class RuleTestBlock(ExampleBlock, frozen=True, kw_only=True):
+    """A test as it is written; ``at`` holds ``step: level`` pairs."""
+
+    rule: str
+    name: str = ""
+    at: Mapping[int, Literal["quiet", "info", "warning", "critical"]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +127,7 @@ def read_tests(file: Path, rules: Mapping[str, Rule]) -> tuple[RuleTest, ...]:
 
 def problem(test: RuleTest, rules: Mapping[str, Rule], detectors: Mapping[str, type[Detector]]) -> str | None:
     """Run a test; None when all is as expected, else one line with its place."""
-    rule = rules[test.rule]
-    wrong = failure(test.example, rule, detectors)
-    if wrong is not None or not test.at:
-        return wrong
-    transitions, _ = transitions_of(test.example, rule, detectors)
-    for step, wanted in test.at.items():
-        got = level_at(step, transitions)
-        if got != wanted:
-            return f"{test.example.place}: expected {wanted} at step {step}, got {got}"
-    return None
+    return failure(test.example, rules[test.rule], detectors, test.at)
 
 
 def level_at(step: int, transitions: Sequence[Transition]) -> str:
@@ -140,29 +141,11 @@ def _test(document: Document, path: Path_, rules: Mapping[str, Rule]) -> RuleTes
     part = document.below(path)
     if not isinstance(part.value, dict) or not isinstance(part.value.get("rule"), str):
         raise RuleError("a test is a mapping that names its `rule:`", part.place_of(()))
-    name = _check_rule(part.value["rule"], rules, part, ("rule",))
-    block = {key: value for key, value in part.value.items() if key not in _OWN}
-    example = example_in(replace(part, value=block), part.place_of(()))
-    return RuleTest(name, str(part.value.get("name", "")), example, _levels(part))
+    block = block_in(part, RuleTestBlock)
+    _check_rule(block.rule, rules, part, ("rule",))
+    return RuleTest(block.rule, block.name, example_of(block, part, part.place_of(())), block.at)
 
 
-def _check_rule(name: str, rules: Mapping[str, Rule], document: Document, path: Path_) -> str:
+def _check_rule(name: str, rules: Mapping[str, Rule], document: Document, path: Path_) -> None:
     if name not in rules:
         raise RuleError(f"there is no rule {name!r}", document.place_of(path), nearest(name, rules))
-    return name
-
-
-def _levels(part: Document) -> dict[int, str]:
-    """The checked ``at:`` of a test, in step order."""
-    written: Any = part.value.get("at", {})
-    if not isinstance(written, dict):
-        raise RuleError("at holds `step: level` pairs", part.place_of(("at",)))
-    levels = {}
-    for step, level in written.items():
-        if not step.isdecimal():
-            raise RuleError(f"{step!r} is not a step", part.place_of(("at", step), key=True))
-        if level not in LEVELS:
-            fix = f"known are {', '.join(LEVELS)}"
-            raise RuleError(f"{level!r} is no level", part.place_of(("at", step)), fix)
-        levels[int(step)] = level
-    return dict(sorted(levels.items()))

@@ -89,8 +89,8 @@ def test_a_wrong_expectation_says_what_happened(tmp_path: Path) -> None:
             "2:17: unknown key 'serie' (did you mean series?)",
         ),
         ("tests:\n  - {rule: low}", "2:5: missing key 'expect'"),
-        ("tests:\n  - {rule: low, expect: {quiet: true}, at: {x: quiet}}", "2:45: 'x' is not a step"),
-        ("tests:\n  - {rule: low, expect: {quiet: true}, at: {3: loud}}", "2:48: 'loud' is no level"),
+        ("tests:\n  - {rule: low, expect: {quiet: true}, at: {x: quiet}}", "2:44: at: its keys must be a whole number"),
+        ("tests:\n  - {rule: low, expect: {quiet: true}, at: {3: loud}}", "2:44: at: must be 'quiet', 'info', 'warning' or 'critical'"),
     ],
 )
 def test_mistakes_have_a_place(tmp_path: Path, text: str, wrong: str) -> None:
