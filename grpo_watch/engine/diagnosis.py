@@ -22,19 +22,13 @@ class Relations:
     A rule under its own name counts as the detector that it uses.
     """
 
-    def __init__(self, monitors: Iterable[Monitor]) -> None:
-        self._names: dict[str, str] = {}
-        self._traits: dict[str, type[Traits]] = {}
-        self._of_completions: set[str] = set()
-        for monitor in monitors:
-            rule = monitor.rule
-            self._names[rule.name] = rule.name if rule.when is not None else rule.detector or rule.name
-            self._traits[rule.name] = type(monitor.detector)
-            if CompletionSummary in monitor.detector.reads:
-                self._of_completions.add(rule.name)
+    def __init__(self, monitors: Sequence[Monitor]) -> None:
+        self._traits: dict[str, type[Traits]] = {each.rule.name: type(each.detector) for each in monitors}
+        self._names = {
+            each.rule.name: each.rule.detector or each.rule.name for each in monitors if each.rule.when is None
+        }
+        self._of_completions = {each.rule.name for each in monitors if CompletionSummary in each.detector.reads}
         self._candidates: dict[str, frozenset[str]] = {}
-        by_detector = {self._names[rule]: traits for rule, traits in self._traits.items()}
-        self._causes = causes_of(by_detector)
 
     def traits(self, rule: str) -> type[Traits]:
         """What the rule's detector declares; the defaults where the rule is not known."""
@@ -46,21 +40,19 @@ class Relations:
 
     def rank(self, cause: str, effect: str) -> int | None:
         """The place of a rule among those that explain the other, 0 being the best; None where it is none of them."""
-        causes = self._causes.get(self._name(effect), ())
-        name = self._name(cause)
+        causes, name = self.traits(effect).explained_by, self._name(cause)
         return causes.index(name) if name in causes else None
 
     def candidates(self, effect: str) -> frozenset[str]:
         """The rules of this run of which a finding may explain one of the given rule, itself among them at times."""
-        found = self._candidates.get(effect)
-        if found is None:
+        if effect not in self._candidates:
             collapse = self.traits(effect).part_of_collapse
-            found = self._candidates[effect] = frozenset(
+            self._candidates[effect] = frozenset(
                 rule
                 for rule, traits in self._traits.items()
                 if self.rank(rule, effect) is not None or (collapse and traits.part_of_collapse)
             )
-        return found
+        return self._candidates[effect]
 
     def withdraws(self, cause: str, effect: str) -> bool:
         """Whether the cause refutes the finding instead of explaining it."""

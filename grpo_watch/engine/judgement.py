@@ -168,7 +168,7 @@ def unread(state: RunState) -> dict[str, str]:
     if state.rows and not missing:
         return {}
     taken = state.guesses.names()
-    keys = dict.fromkeys(key for row in list(state.recent)[-LEAST_ROWS:] for key in row.raw if key not in taken)
+    keys = dict.fromkeys(key for row in state.recent.newest(LEAST_ROWS) for key in row.raw if key not in taken)
     found = {key: metric for key in keys for metric in missing if _may_be(key, metric)}
     return {key: settings_line(metric, key) for key, metric in list(found.items())[:MOST_UNREAD]}
 
@@ -182,7 +182,7 @@ def settings_line(metric: str, key: str) -> str:
 
 def other_training(state: RunState) -> str | None:
     """The kind of training that a run's keys indicate if it is not GRPO; None where they don't."""
-    keys = {key for row in list(state.recent)[-LEAST_ROWS:] for key in row.raw}
+    keys = {key for row in state.recent.newest(LEAST_ROWS) for key in row.raw}
     return next((kind for pattern, kind in OTHER_TRAINING if any(map(pattern.search, keys))), None)
 
 

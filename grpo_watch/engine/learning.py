@@ -50,19 +50,6 @@ class LearningSoFar:
     ``floor`` is the KL below which an exact zero proves nothing, ``highest_norm`` the largest gradient norm so far.
     """
 
-    __slots__ = (
-        "_decimals",
-        "_last_step",
-        "_left",
-        "_pending",
-        "_steps",
-        "floor",
-        "highest_norm",
-        "rate_known",
-        "signal",
-        "total",
-    )
-
     def __init__(self) -> None:
         self.total = 0.0
         self.signal: float | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from statistics import median
-from typing import NamedTuple, cast, overload
+from typing import NamedTuple, cast
 
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import NOTHING, MetricRow
@@ -29,7 +29,7 @@ class _Packed(NamedTuple):
         return self.row._replace(values=dict(zip(self.names, self.numbers, strict=True)))
 
 
-class RecentRows(Sequence[MetricRow]):
+class RecentRows:
     """At most 512 rows, oldest first. Of rows before the last 32 the keys as they were logged (``raw``) are gone."""
 
     def __init__(self) -> None:
@@ -54,6 +54,10 @@ class RecentRows(Sequence[MetricRow]):
         bare = MetricRow(*row[:4], NOTHING, NOTHING, *row[6:])
         return _Packed(bare, self._names, numbers)
 
+    def newest(self, count: int) -> list[MetricRow]:
+        """The newest rows as they came, oldest first: so many (32 at most), or all that there are."""
+        return list(self._whole)[-count:]
+
     def step_back(self, metric: str, count: int) -> int | None:
         """The step of the ``count``-th newest row that carries the metric, or of the oldest; None where none does."""
         steps = (row.step for row in reversed(self) if row.values.get(metric) is not None)
@@ -68,21 +72,6 @@ class RecentRows(Sequence[MetricRow]):
     def __reversed__(self) -> Iterator[MetricRow]:
         """The rows, newest first, unpacked as far as they are asked for."""
         return chain(reversed(self._whole), map(_unpacked, reversed(self._older)))
-
-    @overload
-    def __getitem__(self, index: int) -> MetricRow: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[MetricRow]: ...
-
-    def __getitem__(self, index: int | slice) -> MetricRow | list[MetricRow]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        if -len(self._whole) <= index < 0:
-            return self._whole[index]
-        place = range(len(self))[index]
-        older = len(self._older)
-        return self._whole[place - older] if place >= older else _unpacked(self._older[place])
 
 
 def _unpacked(row: _Packed | MetricRow) -> MetricRow:

@@ -62,15 +62,16 @@ class StepHistory:
 
 
 class Window:
-    """The last ``size`` finite numbers; ``full`` once so many are in."""
+    """The last ``size`` finite numbers; ``full`` once so many are in, ``first`` the median of the first ones."""
 
-    __slots__ = ("_ordered", "full", "total", "values")
+    __slots__ = ("_ordered", "first", "full", "total", "values")
 
     def __init__(self, size: int) -> None:
         self.values: deque[float] = deque(maxlen=size)
         self._ordered: list[float] | None = None  # kept once a median was asked for
         self.total = 0.0
         self.full = False
+        self.first: float | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -85,7 +86,8 @@ class Window:
             insort(self._ordered, value)
         self.total += value
         self.values.append(value)
-        self.full = self.full or len(self.values) == self.values.maxlen
+        if not self.full and len(self.values) == self.values.maxlen:
+            self.full, self.first = True, median(self.values)
 
     def mean(self) -> float | None:
         """Arithmetic mean; None while empty."""

@@ -126,7 +126,7 @@ def own_groups(run: RunView) -> bool:
         return False
     if len(run.recent) < PAIR:
         return False
-    before, newest = run.recent[-2], run.recent[-1]
+    before, newest = run.recent.newest(PAIR)
     follows = newest.step == before.step + 1 and newest.attempt == before.attempt
     return follows and no_signal_ratio(before) is not None and no_signal_ratio(newest) is not None
 

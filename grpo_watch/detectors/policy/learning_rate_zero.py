@@ -141,7 +141,7 @@ class LearningRateZero(Detector):
     def early_sign(self, run: RunView) -> Reading | None:
         """A rate of exactly 0 after the first step, in a log that does not round it away."""
         rate = run.newest("learning_rate")
-        if rate != 0.0 or run.step <= 1 or any(self._rounded_away(row, run) for row in list(run.recent)[-1:]):
+        if rate != 0.0 or run.step <= 1 or any(self._rounded_away(row, run) for row in run.recent.newest(1)):
             return None
         text = "the learning rate is 0 after the first step"
         return Reading(Verdict.BREACH, message=text, evidence={"learning_rate": rate})

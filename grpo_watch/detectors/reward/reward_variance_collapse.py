@@ -12,14 +12,15 @@ from grpo_watch.detectors.reward.zero_std import (
     FLOOR_ROWS,
     FLOOR_SHARE,
     HIGHEST,
+    LEFT_OUT,
     NEVER_SCORED,
     SOLVED,
+    UNSOLVED,
     DeadRowWindow,
     EqualButForRounding,
     RowsAtZero,
     SpreadOfBatches,
     ZeroStdCause,
-    ZeroStdKind,
     why,
 )
 from grpo_watch.detectors.shared.generations import BatchesPerRow
@@ -37,11 +38,10 @@ AGREES = frozenset(
 """Second signals which show that the groups are not merely solved."""
 REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
-UNSOLVED = tuple(kind.value for kind in ZeroStdKind if kind is not ZeroStdKind.HIGHEST)
 ONLY_AS = MappingProxyType(
     {
-        "dead-reward-component": (ZeroStdKind.CONSTANT.value, ZeroStdKind.NEVER_SCORED.value),
-        "completions-truncated": UNSOLVED,
+        "dead-reward-component": (CONSTANT.kind, NEVER_SCORED.kind),
+        "completions-truncated": tuple(cause.kind for cause in UNSOLVED),
     }
 )
 """A constant component explains only that all rewards are the same, and cut completions no reward at its maximum."""
@@ -51,55 +51,36 @@ SMALL_GROUPS = LikelyCause(
 )
 
 
-def _never_scores(zeros: int, since: int) -> Reading:
-    """A breach of a log that shows nothing but mean rewards."""
-    message = f"no completion scored above 0 on {zeros} of the last {FLOOR_ROWS} rows: nothing is learned from them"
-    evidence: dict[str, Scalar] = {
-        "reward_mean": 0.0,
-        "rows_at_zero": zeros,
-        "rows": FLOOR_ROWS,
-        "kind": ZeroStdKind.NEVER_SCORED.value,
-    }
-    return Reading(
-        Verdict.BREACH,
-        value=zeros / FLOOR_ROWS,
-        threshold=FLOOR_SHARE,
-        message=message,
-        evidence=evidence,
-        hint=NEVER_SCORED.hint,
-        first_step=since,
-    )
-
-
-def _never_moves(rows: RowsAtZero) -> Reading:
-    """A breach of such a log whose mean reward is one number, or 1 on nearly all rows: other texts would move it."""
-    cause = HIGHEST if rows.full or abs(rows.value - SOLVED) <= FLOAT_NOISE else CONSTANT
-    value, message = rows.value, f"the mean reward is exactly {rows.value:g} on {rows.same} rows in a row: {cause.says}"
-    if rows.full:
-        value = SOLVED
-        message = f"the mean reward is exactly 1 on {rows.full} of the last {FLOOR_ROWS} rows: {cause.says}"
-    evidence: dict[str, Scalar] = {"reward_mean": value, "rows": rows.full or rows.same, "kind": cause.kind.value}
-    return Reading(
-        Verdict.BREACH,
-        value=1.0,
-        threshold=FLOOR_SHARE,
-        message=message,
-        evidence=evidence,
-        hint=cause.hint,
-        first_step=rows.steps[0],
-    )
-
-
 def _no_update(row: MetricRow) -> bool:
     """Whether the row shows that nothing was learned from it: a gradient of exactly 0, else a loss of 0."""
     return number(row, "grad_norm" if "grad_norm" in row.values else "loss") == 0.0
 
 
 def of_mean_alone(rows: RowsAtZero, row: MetricRow, *, spread: bool) -> Reading | None:
-    """A breach of a log whose rows tell of groups by their mean reward alone; ``spread``: the batch's was above 0."""
-    if zeros := rows.take(row):
-        return _never_scores(zeros, rows.steps[0])
-    return _never_moves(rows) if (rows.full or rows.same >= FLOOR_ROWS) and not spread else None
+    """A breach of a log whose rows tell of groups by their mean reward alone; ``spread``: the batch's was above 0.
+
+    Nearly all rows are at 0, or, as other texts would move it, the mean is one number, or 1 on nearly all rows.
+    """
+    zeros, value, cause = rows.add_row(row), 0.0, NEVER_SCORED
+    evidence: dict[str, Scalar] = {"rows_at_zero": zeros, "rows": FLOOR_ROWS}
+    message = f"no completion scored above 0 on {zeros} of the last {FLOOR_ROWS} rows: nothing is learned from them"
+    if not zeros:
+        if spread or not (rows.full or rows.same >= FLOOR_ROWS):
+            return None
+        cause = HIGHEST if rows.full or abs(rows.value - SOLVED) <= FLOAT_NOISE else CONSTANT
+        value, evidence = SOLVED if rows.full else rows.value, {"rows": rows.full or rows.same}
+        message = f"the mean reward is exactly {value:g} on {rows.same} rows in a row: {cause.says}"
+        if rows.full:
+            message = f"the mean reward is exactly 1 on {rows.full} of the last {FLOOR_ROWS} rows: {cause.says}"
+    return Reading(
+        Verdict.BREACH,
+        value=zeros / FLOOR_ROWS if zeros else 1.0,
+        threshold=FLOOR_SHARE,
+        message=message,
+        evidence={"reward_mean": value, **evidence, "kind": cause.kind},
+        hint=cause.hint,
+        first_step=rows.steps[0],
+    )
 
 
 def never_learned(silent: DeadRowWindow, reason: ZeroStdCause, *, unsolved: bool, share: float) -> bool:
@@ -107,7 +88,7 @@ def never_learned(silent: DeadRowWindow, reason: ZeroStdCause, *, unsolved: bool
 
     One reward above 0 on all rows may be that of prompts that were solved before, whatever its scale is (``unsolved``).
     """
-    return silent.never_alive if reason.kind is ZeroStdKind.LEFT_OUT else unsolved and silent.never_updated(share)
+    return silent.never_alive if reason is LEFT_OUT else unsolved and silent.never_updated(share)
 
 
 class RewardVarianceCollapse(Detector):
@@ -183,7 +164,7 @@ class RewardVarianceCollapse(Detector):
 
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:
         silent = self.silent
-        silent.take(ratio, record.step, self.per_row.count(run), still=ratio >= 1.0 and _no_update(record))
+        silent.add_share(ratio, record.step, self.per_row.count(run), still=ratio >= 1.0 and _no_update(record))
         if (reward := number(record, "reward_mean")) is not None:
             self.rewards.push(reward)
             self.lowest, self.highest = min(self.lowest, reward), max(self.highest, reward)
@@ -208,7 +189,7 @@ class RewardVarianceCollapse(Detector):
         repeated = (run.trend.repeated.mean or 0.0) >= REPEATED
         dead, rewards = mean >= 1.0 - FLOAT_NOISE, tuple(self.rewards.values)
         reason = COPIES if repeated else why(row, rewards, self.lowest, self.highest, dead=dead)
-        learned = reason.kind is ZeroStdKind.HIGHEST or run.trend.reward.gained()
+        learned = reason is HIGHEST or run.trend.reward.gained()
         agrees = frozenset() if learned else run.trend.signs() & AGREES
         unsolved = reward is not None and self.highest <= FLOAT_NOISE
         untrained = not learned and never_learned(self.silent, reason, unsolved=unsolved, share=self.share)
@@ -224,7 +205,7 @@ class RewardVarianceCollapse(Detector):
                 "reward_zero_std_ratio": round(mean, 6),
                 "rows": len(self.silent.shares),
                 "reward_mean": reward,
-                "kind": reason.kind.value,
+                "kind": reason.kind,
             },
             first_step=since,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import Enum
 from math import comb, inf, isfinite
 from statistics import median
 from typing import NamedTuple
@@ -120,7 +119,7 @@ class RowsAtZero:
         )
         return rows if enough and rows >= FLOOR_SHARE * FLOOR_ROWS else 0
 
-    def take(self, row: MetricRow) -> int:
+    def add_row(self, row: MetricRow) -> int:
         """Account for a row; how many of the newest ``FLOOR_ROWS`` are at 0 if nearly all of them are, else 0."""
         reward = number(row, "reward_mean")
         if reward is None:
@@ -145,21 +144,6 @@ class DeadRowWindow:
     ``enough`` is about the mean, ``all_dead`` about the rows since ``dead_since`` that have no spread at all.
     """
 
-    __slots__ = (
-        "_covered",
-        "_dead",
-        "_dead_rows",
-        "_generations",
-        "_rows",
-        "_still",
-        "alive",
-        "dead_since",
-        "enough",
-        "several",
-        "shares",
-        "usual",
-    )
-
     def __init__(self, rows: int, dead_rows: int) -> None:
         self.shares, self._rows, self._dead_rows = Window(rows), rows, dead_rows
         self._dead, self.dead_since = 0, 0
@@ -167,7 +151,7 @@ class DeadRowWindow:
         self.usual: float | None = None
         self.alive = self.several = self.enough = self._covered = False
 
-    def take(self, share: float, step: int, batches: float, *, still: bool) -> None:
+    def add_share(self, share: float, step: int, batches: float, *, still: bool) -> None:
         """Account for a row's share; ``batches``: generations of which it is a mean, ``still``: no update."""
         self.shares.push(share)
         rows = len(self.shares.values)
@@ -226,73 +210,61 @@ class DeadRowWindow:
         return self.enough or len(self.shares) >= self._dead_rows
 
 
-class ZeroStdKind(str, Enum):
-    """The kind in a word, as evidence shows it."""
-
-    CUT = "cut off"
-    CONSTANT = "constant"
-    NEVER_SCORED = "never scored"
-    HIGHEST = "highest"
-    LOWEST = "lowest"
-    COPIES = "copies"
-    LEFT_OUT = "left out"
-    BY_PROMPT = "by prompt"
-    UNKNOWN = "unknown"
-
-
 class ZeroStdCause(NamedTuple):
-    """Which kind, what to say, and what to do (empty: the rule's own hint)."""
+    """Which kind, in a word, as evidence shows it; what to say, and what to do (empty: the rule's own hint)."""
 
-    kind: ZeroStdKind
+    kind: str
     says: str
     hint: str = ""
 
 
 CUT = ZeroStdCause(
-    ZeroStdKind.CUT,
+    "cut off",
     "every completion is truncated at the length limit",
     "Raise max_completion_length two- to fourfold, check the EOS token and the chat template, shorten prompts.",
 )
 CONSTANT = ZeroStdCause(
-    ZeroStdKind.CONSTANT,
+    "constant",
     "every completion of the batch gets the same reward",
     "Score a gold answer and nonsense with the reward functions: the scores must differ. Look for a constant, a "
     "swallowed exception, or a format that never matches.",
 )
 HIGHEST = ZeroStdCause(
-    ZeroStdKind.HIGHEST,
+    "highest",
     "rewards are at the highest that the run has reached, as for solved prompts",
     "Drop solved prompts, use harder data or a stricter reward, or stop: there is nothing left to learn here.",
 )
 LOWEST = ZeroStdCause(
-    ZeroStdKind.LOWEST,
+    "lowest",
     "rewards are at the lowest that the run has seen, as for prompts that are too hard",
     "Score a gold answer with the reward functions first; then use easier prompts, a warm start, or a graded reward.",
 )
 NEVER_SCORED = ZeroStdCause(
-    ZeroStdKind.NEVER_SCORED,
+    "never scored",
     "no completion scores above 0, so all are wrong or the function never scores",
     "Score a gold answer and nonsense with the reward functions: the scores must differ. If they do, use easier "
     "prompts, a warm start, or a graded reward.",
 )
 COPIES = ZeroStdCause(
-    ZeroStdKind.COPIES,
+    "copies",
     "the completions of a group are copies of each other",
     "See duplicate-completions: equal texts get equal rewards.",
 )
 LEFT_OUT = ZeroStdCause(
-    ZeroStdKind.LEFT_OUT,
+    "left out",
     "a reward function gives completions different scores, but the total is the same for all",
     "Compare the order and the values of reward_weights with the reward functions: a weight of 0 leaves a function "
     "out, and functions of opposite sign cancel.",
 )
 BY_PROMPT = ZeroStdCause(
-    ZeroStdKind.BY_PROMPT,
+    "by prompt",
     "rewards differ between prompts, but not between the completions of one",
     "Score two different completions of one prompt: the function may read the prompt or the answer only. If the "
     "scores differ, prompts are all solved or all too hard: raise num_generations, or grade the reward.",
 )
-UNKNOWN = ZeroStdCause(ZeroStdKind.UNKNOWN, "members of a group get equal rewards")
+UNKNOWN = ZeroStdCause("unknown", "members of a group get equal rewards")
+UNSOLVED = (CUT, CONSTANT, LOWEST, NEVER_SCORED, COPIES, LEFT_OUT, BY_PROMPT, UNKNOWN)
+"""All but a reward at its maximum."""
 
 
 def why(row: MetricRow, rewards: Sequence[float], lowest: float, highest: float, *, dead: bool) -> ZeroStdCause:

@@ -108,7 +108,6 @@ class TurnsCollapse(Detector):
     def setup(self) -> None:
         """Empty windows."""
         self.newest = {metric: Window(self.rows) for metric in (CALLS, TURNS)}
-        self.first: dict[str, float] = {}
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one row that says how many turns or calls a completion has; calls where both are logged."""
@@ -118,10 +117,9 @@ class TurnsCollapse(Detector):
             return SILENT
         window = self.newest[metric]
         window.push(count)
-        if not window.full:
+        if window.first is None:
             return no_data(NotYet("too few rows yet"))
-        now = window.median() or 0.0
-        first = self.first.setdefault(metric, now)
+        first, now = window.first, window.median() or 0.0
         least = 0.0 if metric == CALLS else 2.0 if run.framework == "verl" else 1.0  # verl counts the user's message
         if first < least + self.used:
             return no_data(NotApplicable("the model used no tools at the start"))

@@ -150,7 +150,7 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
     patterns = tuple(group.pattern for group in groups)
     seen = Counter(patterns)
     pattern, count = seen.most_common(1)[0]
-    earned = tuple(frozenset(totals(group)) for group in groups)
+    earned = earned_by(groups)
     rewards = [total for each in earned for total in each]
     return BatchCopies(
         step=summary.step,
@@ -201,7 +201,7 @@ class GroupSignal:
         self._lowest, self._highest = float("inf"), float("-inf")
         self.doubtful = False
 
-    def take(self, earned: Sequence[AbstractSet[float]], *, doubtful: bool = False) -> None:
+    def add_batch(self, earned: Sequence[AbstractSet[float]], *, doubtful: bool = False) -> None:
         """Account for a batch: the different total rewards of each group (none where no rewards were dumped)."""
         self.doubtful |= doubtful
         known = [each for each in earned if each]

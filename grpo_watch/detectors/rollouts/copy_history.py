@@ -55,28 +55,25 @@ def arrangements(size: int) -> Iterator[Arrangement]:
 
 
 @dataclass(slots=True)
-class _Streak:
+class SharedCopyPlaces:
+    """``groups`` groups in a row, since ``first_step``, whose copies lie in one arrangement.
+
+    ``chance`` is the decimal logarithm of the chance that they do.
+    """
+
     arrangement: Arrangement
     groups: int = 0
     chance: float = 0.0
     first_step: int = 0
 
-    def take(self, pattern: Sequence[int], step: int) -> None:
+    def add_group(self, pattern: Sequence[int], step: int) -> None:
+        """Go on with a group, or begin again where it does not fit."""
         if not self.arrangement.fits(pattern):
             self.groups, self.chance = 0, 0.0
             return
         self.first_step = self.first_step if self.groups else step
         self.groups += 1
         self.chance += self.arrangement.log_chance(pattern)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedCopyPlaces:
-    """``groups`` groups in a row, since ``first_step``, whose copies lie in one arrangement."""
-
-    arrangement: Arrangement
-    groups: int
-    first_step: int
 
     def says(self) -> str:
         """One phrase for people."""
@@ -92,26 +89,24 @@ class CopyPlaces:
     a lost row leaves one short.
     """
 
-    _sizes: OrderedDict[int, list[_Streak]] = field(default_factory=OrderedDict)
+    _sizes: OrderedDict[int, list[SharedCopyPlaces]] = field(default_factory=OrderedDict)
 
-    def take(self, pattern: Sequence[int], step: int) -> None:
+    def add_group(self, pattern: Sequence[int], step: int) -> None:
         """Account for one group."""
         size = len(pattern)
         if size not in self._sizes:
-            self._sizes[size] = [_Streak(each) for each in arrangements(size)]
+            self._sizes[size] = [SharedCopyPlaces(each) for each in arrangements(size)]
         self._sizes.move_to_end(size)
         if len(self._sizes) > SIZES:
             self._sizes.popitem(last=False)
         for streak in self._sizes[size]:
-            streak.take(pattern, step)
+            streak.add_group(pattern, step)
 
     def found(self, patterns: Collection[Sequence[int]]) -> SharedCopyPlaces | None:
         """The arrangement of groups of these sizes that chance explains least; None while it may explain all."""
         streaks = [streak for size in {*map(len, patterns)} for streak in self._sizes.get(size, ())]
         least = min(streaks, key=lambda streak: streak.chance, default=None)
-        if least is None or least.chance > PLACE_CHANCE:
-            return None
-        return SharedCopyPlaces(least.arrangement, least.groups, least.first_step)
+        return least if least is not None and least.chance <= PLACE_CHANCE else None
 
 
 CHANCE = -6.0
@@ -221,9 +216,9 @@ class CopyHistory:
         self.alike = self.groups = self.copies = self._ones = self._seen = 0
         self.chance = self.drawn = self._repeated = 0.0
 
-    def take_diverse(self, batch: BatchCopies) -> None:
+    def add_diverse(self, batch: BatchCopies) -> None:
         """A batch whose texts differ."""
-        self._look(batch)
+        self._note(batch)
         self.end_streak()
         self.was_diverse = self.sampled = True
         self._before.append((batch.one_text, batch.groups, batch.repeated * batch.groups))
@@ -233,7 +228,7 @@ class CopyHistory:
     def extend(self, batch: BatchCopies, alike: float) -> None:
         """A batch that repeats its texts."""
         before, self._newest = self._newest, batch
-        self._look(batch)
+        self._note(batch)
         self.batches += 1
         self.first_step = self.first_step or batch.step
         regular = batch.regular(alike)
@@ -266,8 +261,8 @@ class CopyHistory:
         groups = sum(groups for _, groups, _ in self._before)
         return plain_sum(repeated for _, _, repeated in self._before) >= REPEATS * groups > 0
 
-    def _look(self, batch: BatchCopies) -> None:
+    def _note(self, batch: BatchCopies) -> None:
         """Note what every batch tells."""
         for pattern in batch.patterns:
-            self.places.take(pattern, batch.step)
-        self.group_signal.take(batch.earned, doubtful=batch.doubtful)
+            self.places.add_group(pattern, batch.step)
+        self.group_signal.add_batch(batch.earned, doubtful=batch.doubtful)

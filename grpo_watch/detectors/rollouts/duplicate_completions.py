@@ -253,7 +253,7 @@ class DuplicateCompletions(Detector):
         if batch.short and not certain:
             return Reading(Verdict.NO_DATA, message=SHORT, step=batch.step)
         if not (batch.regular(self.alike) or batch.repeated >= self.many):
-            self.history.take_diverse(batch)
+            self.history.add_diverse(batch)
             return Reading(Verdict.OK, value=batch.repeated, step=batch.step)
         self.history.extend(batch, self.alike)
         cause = cause_of(batch, self.history, self, low=low, fallen=fallen, certain=certain)

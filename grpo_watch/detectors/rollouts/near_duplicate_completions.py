@@ -73,7 +73,7 @@ class NearDuplicateCompletions(Detector):
         """Different texts that begin alike where ranks or engines with one seed lay copies, and nowhere else."""
         judged = [g.openings for g in groups if g.prompts == 1 and g.unique == g.size == len(g.openings)]
         for opening in judged:
-            self.openings.take(opening, step)
+            self.openings.add_group(opening, step)
         found = self.openings.found(judged)
         if found is None:
             return (Reading(Verdict.OK, OPENINGS),) if judged else SILENT
@@ -98,7 +98,7 @@ class NearDuplicateCompletions(Detector):
         size = sum(group.size for group in compared)
         self.all.push(sum(group.size - different(group) for group in compared) / size)
         self.near.push(sum(group.unique - different(group) for group in compared) / size)
-        self.group_signal.take(earned_by(compared), doubtful=contradicted(compared))
+        self.group_signal.add_batch(earned_by(compared), doubtful=contradicted(compared))
         if not self.all.full:
             return no_data(NotYet("too few batches yet"))
         repeated, nearly = self.all.mean() or 0.0, self.near.mean() or 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import median
 
 from grpo_watch.detectors.shared.likely_causes import WEIGHTS
 from grpo_watch.detectors.shared.logprob_gap import (
@@ -50,7 +49,7 @@ class SamplesTooStale(Detector):
     def setup(self) -> None:
         """No row yet."""
         self.ages: deque[float] = deque(maxlen=self.rows)
-        self.first: float | None = None
+        self.newest = Window(NEWEST)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one row that carries the age of its samples."""
@@ -58,17 +57,17 @@ class SamplesTooStale(Detector):
         if age is None:
             return SILENT
         self.ages.append(age)
-        if len(self.ages) < NEWEST:
+        self.newest.push(age)
+        if (first := self.newest.first) is None:
             return no_data(NotYet("too few rows yet"))
-        now = median(list(self.ages)[-NEWEST:])
-        self.first = now if self.first is None else self.first
+        now = self.newest.median() or 0.0
         bound = run.number("max_staleness")
-        limit = max(self.floor, self.times * self.first) if bound is None else bound
+        limit = max(self.floor, self.times * first) if bound is None else bound
         if now <= limit or (bound is None and not self._rising(run)):
             return QUIET
-        than = f"{self.first:.3g} at first" if bound is None else f"above the configured bound of {bound:g}"
+        than = f"{first:.3g} at first" if bound is None else f"above the configured bound of {bound:g}"
         message = f"samples are {now:.3g} policy updates old, {than}"
-        evidence = {"sample_staleness_steps": round(now, 4), "first_age": self.first, "max_staleness": bound}
+        evidence = {"sample_staleness_steps": round(now, 4), "first_age": first, "max_staleness": bound}
         return breach(value=now, threshold=limit, message=message, evidence=evidence)
 
     def _rising(self, run: RunView) -> bool:

@@ -131,7 +131,7 @@ class RepeatedPrompts(Detector):
             return SILENT
         epoch = run.newest("epoch")
         self.order.take(tuple(group.prompt_id for group in groups), epoch, record.step)
-        self.plays = self.plays or (len(run.recent) > 0 and any(map(PLAYS.search, run.recent[-1].raw)))
+        self.plays = self.plays or any(PLAYS.search(key) for row in run.recent.newest(1) for key in row.raw)
         return self._judge(epoch, record.step, max(1, run.step))
 
     def _judge(self, epoch: float | None, batch: int, step: int) -> Iterable[Reading]:

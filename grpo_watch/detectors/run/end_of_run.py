@@ -312,7 +312,7 @@ class RunCrashed(Detector):
             return SILENT  # written before the job died but read after it: another channel was faster
         suspect, self.suspect, self.finished = self.suspect, None, False
         if suspect is not None and row.attempt > before and not self.fired:
-            last = run.recent[-2].step if len(run.recent) > 1 else 0
+            last = run.recent.newest(2)[0].step if len(run.recent) > 1 else 0
             return (replace(self._breach(suspect, last, run), attempt=before), OK)
         self.fired = False
         return QUIET

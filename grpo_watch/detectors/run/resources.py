@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from math import inf
-from statistics import median
 
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import ON, LikelyCause
-from grpo_watch.engine.window import explained, theil_sen
+from grpo_watch.engine.window import Window, explained, theil_sen
 
 
 class StepTimeKind:
-    """The rows of one kind (that generate, or that reuse a batch): the baseline and the newest times."""
+    """Times and lengths of the rows of one kind (that generate, or that reuse a batch)."""
 
     def __init__(self, rows: int) -> None:
-        self.first: list[float] = []
-        self.first_lengths: list[float] = []
-        self.newest: deque[float] = deque(maxlen=rows)
-        self.lengths: deque[float] = deque(maxlen=rows)
-        self.seen = 0
-        self.usual: float | None = None
-        self.usual_length: float | None = None
-
-    def learn(self, seconds: float, length: float) -> None:
-        """Take a row of the baseline."""
-        self.first.append(seconds)
-        self.first_lengths.append(length)
-        if len(self.first) == self.newest.maxlen:
-            self.usual, self.usual_length = median(self.first), median(self.first_lengths)
+        self.seconds, self.lengths, self.seen = Window(rows), Window(rows), 0
 
 
 class StepTimeRegression(Detector):
@@ -63,23 +48,21 @@ class StepTimeRegression(Detector):
         length = longest if longest is not None else mean
         self.length = length if length is not None else self.length
         kind.seen += 1
-        if kind.seen <= self.skip:
+        if kind.seen > self.skip:
+            kind.seconds.push(seconds)
+            kind.lengths.push(self.length or 0.0)
+        if kind.seen <= self.skip + self.rows:
             return no_data(NotYet("too few rows yet"))
-        if kind.usual is None:
-            kind.learn(seconds, self.length or 0.0)
-            return no_data(NotYet("too few rows yet"))
-        kind.newest.append(seconds)
-        kind.lengths.append(self.length or 0.0)
-        if len(kind.newest) < self.rows or kind.seen % 5:
+        if kind.seen < self.skip + 2 * self.rows or kind.seen % 5:
             return SILENT
-        return self._judge(kind, kind.usual, generates=generates)
+        return self._judge(kind, kind.seconds.first or 0.0, generates=generates)
 
     def _judge(self, kind: StepTimeKind, usual: float, *, generates: bool) -> Iterable[Reading]:
-        key, now = "" if generates else "reuse", median(kind.newest)
+        key, now = "" if generates else "reuse", kind.seconds.median() or 0.0
         least = self.sharp_seconds if now >= self.sharp_factor * usual else self.least_seconds
         if now < self.factor * usual or now - usual < least:
             return (Reading(Verdict.OK, key),) if key else QUIET
-        length, before = median(kind.lengths), kind.usual_length or 0.0
+        length, before = kind.lengths.median() or 0.0, kind.lengths.first or 0.0
         longer = length / before if before > 0 else 1.0
         explained = longer > 1.0 and now / usual < self.factor * longer
         cause = f"completions are {longer:.1f} times as long" if explained else "completions did not grow to match"

@@ -15,7 +15,7 @@ LEAST_ROWS = 3
 """A median of less is a single row."""
 
 
-def one_line(rows: Sequence[MetricRow]) -> list[MetricRow]:
+def one_line(rows: Iterable[MetricRow]) -> list[MetricRow]:
     """The rows before the newest one as one rising line: each attempt replaces what went on from its first step."""
     line: list[MetricRow] = []
     for row in list(rows)[:-1]:

@@ -90,15 +90,12 @@ class GapByAge:
     def __init__(self) -> None:
         self._apart = Window(NEWEST), Window(NEWEST)
         self._ages = Window(NEWEST)
-        self._first: float | None = None
 
     def push(self, gap: float, age: float | None) -> None:
         """Take a row's gap and the mean age of its samples in policy updates; None is not logged."""
         if age is None:
             return
         self._ages.push(age)
-        if self._ages.full and self._first is None:
-            self._first = self._ages.median()
         self._apart[age >= OLDER / 2].push(gap)
 
     def words(self, normal: float) -> str:
@@ -112,11 +109,11 @@ class GapByAge:
 
     def ageing(self) -> str:
         """Whether the age of samples climbs as well; empty where it is not logged."""
-        age = self._ages.median()
-        if self._first is None or age is None:
+        first, age = self._ages.first, self._ages.median()
+        if first is None or age is None:
             return ""
-        if age >= self._first + OLDER:
-            return f"; samples get older ({self._first:.3g} to {age:.3g} updates)"
+        if age >= first + OLDER:
+            return f"; samples get older ({first:.3g} to {age:.3g} updates)"
         return f"; the age of samples stays ({age:.3g} updates)"
 
 
