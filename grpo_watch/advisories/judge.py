@@ -128,7 +128,7 @@ class AdvisoryLedger:
         """All of it so far."""
         return Setup(self._framework[1], {name: setting for name, (_, setting) in self._settings.items()})
 
-    def take(self, config: RunConfig) -> Iterator[AdvisoryMet]:
+    def add_config(self, config: RunConfig) -> Iterator[AdvisoryMet]:
         """Each advisory that applies since this configuration, then each that no longer does."""
         if config.framework is not None and config.precedence <= self._framework[0]:
             self._framework = config.precedence, config.framework

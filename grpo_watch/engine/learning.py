@@ -61,7 +61,7 @@ class LearningSoFar:
         self._steps, self._left = 1, 1.0
         self._decimals = Decimals()
 
-    def take(self, row: MetricRow, silent: float | None, masked: float = 0.0, clip: float | None = None) -> None:
+    def add_row(self, row: MetricRow, silent: float | None, masked: float = 0.0, clip: float | None = None) -> None:
         """Account for one train row (several optimizer steps when ``logging_steps`` > 1).
 
         ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``), ``masked`` that of its
@@ -71,7 +71,7 @@ class LearningSoFar:
         self.total += self._pending
         self._pending = 0.0
         if row.resolution is None:
-            self._decimals.take(row)
+            self._decimals.add_row(row)
         norm = number(row, "grad_norm") or 0.0
         self.highest_norm = max(self.highest_norm, norm)
         self._note(row, silent)
@@ -132,7 +132,7 @@ class Decimals:
         self._values = 0
         self._metrics: set[str] = set()
 
-    def take(self, row: MetricRow) -> None:
+    def add_row(self, row: MetricRow) -> None:
         """Look at the fractions of a train row."""
         if self._most > MOST_DECIMALS:
             return
@@ -186,7 +186,7 @@ class MaskedLoss:
         self.cut = 0.0
         self._last_step = 0
 
-    def take(self, row: MetricRow, masks: object, number_of: Callable[[str], float | None]) -> None:
+    def add_row(self, row: MetricRow, masks: object, number_of: Callable[[str], float | None]) -> None:
         """Account for a train row; ``masks``: the setting (None: not known); ``number_of`` gives another setting."""
         cut = number(row, "completion_truncated_ratio")
         self.cut = self.cut if cut is None else min(1.0, max(0.0, cut))

@@ -96,7 +96,7 @@ class Pace:
         self._last: tuple[int, float] | None = None
         self._before = (0, 0)
 
-    def take(self, row: MetricRow) -> None:
+    def add_row(self, row: MetricRow) -> None:
         """Account for one train row of the primary channel."""
         clock = row.time if row.time is not None else row.seen
         step, seconds = row.step, number(row, "step_seconds")

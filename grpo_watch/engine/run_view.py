@@ -38,7 +38,7 @@ class GuessedNames:
     by_channel: dict[str, Mapping[str, str]] = field(default_factory=dict)
     metrics: frozenset[str] = frozenset()
 
-    def take(self, config: RunConfig) -> None:
+    def add_config(self, config: RunConfig) -> None:
         """Take over what a channel's rows are read by."""
         if config.guessed is not None:
             self.by_channel[config.channel] = config.guessed
@@ -176,12 +176,12 @@ class RunView:
                 self.last_step_time = row.time or row.seen
                 self.latest_row_time = max(self.latest_row_time or 0.0, row.time or 0.0, row.seen or 0.0)
             self.recent.append(row)
-            self.masked.take(row, self.setting(MASKS), self.number)
-            self.learning.take(row, silent, self.masked.chance, self.clip)
-            self.pace.take(row)
+            self.masked.add_row(row, self.setting(MASKS), self.number)
+            self.learning.add_row(row, silent, self.masked.chance, self.clip)
+            self.pace.add_row(row)
         else:
             self.learning.complete(row, silent)
-        self.trend.take(row, silent, diluted=self.masked.diluted)
+        self.trend.add_row(row, silent, diluted=self.masked.diluted)
         self.values.update(row.values)
 
     def take_evaluation(self, row: MetricRow) -> None:
@@ -219,7 +219,7 @@ class RunView:
         """Completions were dumped."""
         self.evidence.add("completions")
         if batch.stream is Stream.TRAIN and batch.complete:
-            self.trend.take_batch(batch)
+            self.trend.add_batch(batch)
 
     def take_progress(self, progress: Progress) -> None:
         """A progress bar shows the total."""
@@ -231,7 +231,7 @@ class RunView:
             self.framework, self._identity = config.framework, (config.precedence, self._identity[1])
         if config.version is not None and config.precedence <= self._identity[1]:
             self.version, self._identity = config.version, (self._identity[0], config.precedence)
-        self.guesses.take(config)
+        self.guesses.add_config(config)
         self._numbers.clear()
         for name, setting in config.settings.items():
             known = self.config.get(name)

@@ -101,7 +101,7 @@ class Trend:
         self._stayed = 0
         self._easier: tuple[RewardTrend, LongMean] | None = None
 
-    def take(self, row: MetricRow, silent: float | None, *, diluted: bool = False) -> None:
+    def add_row(self, row: MetricRow, silent: float | None, *, diluted: bool = False) -> None:
         """Account for one train row, supplements included (they carry other keys).
 
         ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``); ``diluted`` says that its
@@ -119,14 +119,14 @@ class Trend:
             if key in row.raw:
                 self._at_level(row.raw[key])
                 break
-        self._take_reward(values.get("reward_mean"), spread_of_completions(row))
+        self._add_reward(values.get("reward_mean"), spread_of_completions(row))
         if silent is not None:
             self.silent.push(silent)
         if self._rows < WIDTH:
             self._rows += 1
             self._known_from = row.step
 
-    def _take_reward(self, reward: float | None, spread: float | None) -> None:
+    def _add_reward(self, reward: float | None, spread: float | None) -> None:
         now = (self.reward, self.long_reward)
         for track, long in (now, self._easier) if self._easier else (now,):
             if reward is not None and isfinite(reward):
@@ -156,7 +156,7 @@ class Trend:
             self.reward, self.long_reward = reward, long
         self._easier = None
 
-    def take_batch(self, batch: CompletionSummary) -> None:
+    def add_batch(self, batch: CompletionSummary) -> None:
         """Account for the share of completions that repeat another one of their group."""
         size = sum(group.size for group in batch.groups)
         if size:

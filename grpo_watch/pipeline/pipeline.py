@@ -55,7 +55,7 @@ class Pipeline:
         for record in self.assembler.feed(item):
             transitions += self._judge(record)
             if isinstance(record, RunConfig):  # what is known of such versions and settings
-                for advisory in self._advisories.take(record):
+                for advisory in self._advisories.add_config(record):
                     transitions += self._judge(advisory)
         if isinstance(item, ChannelOpened):
             self.state.shows_end, self.state.in_folder = self.assembler.shows_end, self.assembler.in_folder

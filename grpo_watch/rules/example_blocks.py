@@ -245,7 +245,7 @@ def _records(block: ExampleBlock, document: Document) -> Iterator[Record]:
     settings = {name: Setting(value, "example") for name, value in block.config.items()}
     config = RunConfig(block.framework, block.version, settings)
     yield config
-    yield from AdvisoryLedger().take(config)
+    yield from AdvisoryLedger().add_config(config)
     waiting = sorted((event for event in block.events if event.step is not None), key=lambda event: event.step or 0)
     before: MetricRow | None = None
     for row in _rows(block, document):

@@ -39,20 +39,20 @@ def test_it_takes_so_many_groups_in_a_row_and_one_text_proves_nothing() -> None:
     """1 in 3 per group: 19 groups are 1 in 10^9.07. One that does not fit starts over, another size says nothing."""
     places = CopyPlaces()
     for step in range(1, 19):
-        places.take((0, 1, 0, 1), step)
-        places.take((0, 0, 0, 0), step)
+        places.add_group((0, 1, 0, 1), step)
+        places.add_group((0, 0, 0, 0), step)
     assert places.found([(0,) * 4, (0,) * 6]) is None
-    places.take((0, 1, 0, 1), 19)
+    places.add_group((0, 1, 0, 1), 19)
     found = places.found([(0,) * 4, (0,) * 6])
     assert found is not None
     assert (found.arrangement.layout, found.arrangement.texts, found.first_step) == ("stride", 2, 1)
     assert found.groups == 37
     assert "2 apart" in found.says()
-    places.take((0, 1, 1, 0), 20)
+    places.add_group((0, 1, 1, 0), 20)
     assert places.found([(0,) * 4, (0,) * 6]) is None
     for step in range(21, 60):
-        places.take((0,) * 4, step)
-        places.take((0,) * 6, step)
+        places.add_group((0,) * 4, step)
+        places.add_group((0,) * 6, step)
     assert places.found([(0,) * 4, (0,) * 6]) is None
     assert log10(1 / 3) * 18 > PLACE_CHANCE
 
@@ -61,9 +61,9 @@ def test_groups_of_other_sizes_in_between_say_nothing() -> None:
     """Two groups of one prompt side by side, a lost row: each size has its own streak."""
     places = CopyPlaces()
     for step in range(1, 20):
-        places.take((0, 1, 0, 1), step)
-        places.take((0, 1, 1), step)
-        places.take((0, 0, 1, 2, 3, 1, 0, 0), step)
+        places.add_group((0, 1, 0, 1), step)
+        places.add_group((0, 1, 1), step)
+        places.add_group((0, 0, 1, 2, 3, 1, 0, 0), step)
     found = places.found([(0, 1, 1), (0, 1, 0, 1)])
     assert found is not None
     assert (found.groups, found.first_step) == (19, 1)
@@ -74,9 +74,9 @@ def test_sizes_are_followed_in_bounds() -> None:
     """Hostile dumps have groups of every size: the one that was not seen for longest is forgotten."""
     places = CopyPlaces()
     for step in range(1, 20):
-        places.take((0, 1, 0, 1), step)
+        places.add_group((0, 1, 0, 1), step)
     for size in range(5, 5 + SIZES):
-        places.take(tuple(range(size)), 20)
+        places.add_group(tuple(range(size)), 20)
     assert places.found([(0, 1, 0, 1)]) is None
 
 

@@ -18,7 +18,7 @@ def test_the_least_distance_between_rows(steps: list[int], expected: int) -> Non
     """Rows may be missing; a resume goes back."""
     interval = LoggingInterval()
     for step in steps:
-        interval.take(step)
+        interval.add_row(step)
     assert interval.steps == expected
 
 
@@ -26,7 +26,7 @@ def batches(steps: list[int], reported: list[bool], **settings: Scalar) -> float
     run, per_row = RunState("run", ()), BatchesPerRow()
     run.take_config(RunConfig(None, None, {name: Setting(value, "test") for name, value in settings.items()}))
     for step, tells in zip(steps, reported, strict=True):
-        per_row.take(row(step), tells=tells)
+        per_row.add_row(row(step), tells=tells)
     return per_row.count(run)
 
 

@@ -21,7 +21,7 @@ def config(version: str | None, precedence: int = 1, framework: str = "ms-swift"
 
 def bugs(*configs: RunConfig) -> list[tuple[str, bool]]:
     ledger = AdvisoryLedger()
-    return [(bug.id, bug.applies) for each in configs for bug in ledger.take(each)]
+    return [(bug.id, bug.applies) for each in configs for bug in ledger.add_config(each)]
 
 
 def test_it_applies_once_version_and_setting_are_known_in_either_order() -> None:
@@ -74,7 +74,7 @@ def stuck(version: str) -> RunSnapshot:
     settings: dict[str, Scalar] = {"beta": 0.04, "num_generations": 8, "learning_rate": 1e-5, "deepspeed_stage": 2}
     known = config("3.2.0", package__deepspeed=version, **settings)
     engine = Engine("run", [SHIPPED["kl-stuck-at-zero"], SHIPPED[RULE]], DETECTORS)
-    for record in (known, *AdvisoryLedger().take(known)):
+    for record in (known, *AdvisoryLedger().add_config(known)):
         engine.feed(record)
     for step in range(1, 31):
         engine.feed(row(step, kl_reference=0.0, reward_group_std=0.3, learning_rate=1e-5, reward_mean=0.5))

@@ -15,7 +15,7 @@ NORMS, LENGTHS, REWARDS = (0.43216, 0.78921, 0.55555), (312.65432, 287.12345, 30
 def seen(*rows: dict[str, float | None]) -> float | None:
     decimals = Decimals()
     for step, values in enumerate(rows, 1):
-        decimals.take(row(step, **values))
+        decimals.add_row(row(step, **values))
     return decimals.resolution
 
 

@@ -14,7 +14,7 @@ def after(*rows: MetricRow) -> LearningSoFar:
     """The sum after these rows."""
     learning = LearningSoFar()
     for each in rows:
-        learning.take(each, no_signal_ratio(each))
+        learning.add_row(each, no_signal_ratio(each))
     return learning
 
 
@@ -40,7 +40,7 @@ def test_a_rate_in_a_further_row_of_its_step_counts() -> None:
     """A logger that writes a step in two calls: the rate, the groups and the entropy come second."""
     learning, others = LearningSoFar(), {"learning_rate": 1e-6, "reward_zero_std_ratio": 0.5, "entropy": 0.4}
     for step in (1, 3, 4):
-        learning.take(row(step), None)
+        learning.add_row(row(step), None)
         further = row(step, **others)._replace(supplement=True)
         learning.complete(further, no_signal_ratio(further))
         learning.complete(further, no_signal_ratio(further))  # another channel says the same

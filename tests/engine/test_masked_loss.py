@@ -14,7 +14,7 @@ def after(rows: list[dict[str, float]], *, masks: bool | None, every: int = 1) -
     """What is known after rows of these values."""
     masked = MaskedLoss()
     for index, values in enumerate(rows, start=1):
-        masked.take(row(index * every, **values), masks, SIZES.get)
+        masked.add_row(row(index * every, **values), masks, SIZES.get)
     return masked
 
 

@@ -39,7 +39,7 @@ def reward(*values: float) -> RewardTrend:
 
 
 def _take(made: Trend, each: MetricRow) -> None:
-    made.take(each, no_signal_ratio(each))
+    made.add_row(each, no_signal_ratio(each))
 
 
 def trend(**series: list[float]) -> Trend:
@@ -195,8 +195,8 @@ def test_batches_count_repeated_texts() -> None:
     """Two of four texts repeat, over both groups three of eight."""
     fed = Trend()
     for step in range(1, 6):
-        fed.take_batch(a_batch(step, (0, 0, 1, 1), (0, 1, 2, 2)))
-    fed.take_batch(CompletionSummary("completions", 9, ()))
+        fed.add_batch(a_batch(step, (0, 0, 1, 1), (0, 1, 2, 2)))
+    fed.add_batch(CompletionSummary("completions", 9, ()))
     assert fed.repeated.mean == pytest.approx(3 / 8)
 
 
@@ -226,5 +226,5 @@ def test_rows_of_one_group_without_spread_are_a_sign_beyond_chance(shares: list[
     """Four of five rows: at a usual share of 7 in 17 the chance is 9 %, at 1 in 17 it is 0.006 %."""
     trend = Trend()
     for step, share in enumerate(shares, start=1):
-        trend.take(row(step), share)
+        trend.add_row(row(step), share)
     assert (TrendSign.SPREAD_LOST in trend.signs()) is lost

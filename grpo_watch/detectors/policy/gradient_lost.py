@@ -87,7 +87,7 @@ class UsualNorm:
         self._usual = 0.0
         self._rows = self._since = 0
 
-    def judge(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
+    def judge_norm(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
         """Judge a norm above 0; a row whose groups hardly differ is neither usual nor faint."""
         silent = run.silent
         if silent is None or silent > MOST_SILENT or run.masked.left_out:
@@ -175,7 +175,7 @@ class GradientLost(Detector):
         if not zero:
             self._end_streak()
             rows = self.same.count(norm, record.step, record.resolution)
-            other = one_norm(norm, self.same, run) if rows >= SAME_ROWS else self.usual.judge(record, norm, run)
+            other = one_norm(norm, self.same, run) if rows >= SAME_ROWS else self.usual.judge_norm(record, norm, run)
             return clipped(norm, run) or other
         if run.masked.whole:
             return no_data(

@@ -44,7 +44,7 @@ class ScoresOfTexts:
         self._before, self._known = list[float](), frozenset[int]()
         self.first_step = 0
 
-    def judge(self, groups: Sequence[GroupSummary], step: int) -> Reading:
+    def judge_batch(self, groups: Sequence[GroupSummary], step: int) -> Reading:
         """Take a batch, and judge all so far."""
         lengths, scores = list[float](), list[float]()
         for group in groups:
@@ -116,7 +116,7 @@ class RewardMisaligned(Detector):
             return SILENT
         if record.by_prompt:
             return no_data("no dump holds advantages and rewards")
-        texts = self.scores.judge(run.functions.weighed(dumped), record.step)
+        texts = self.scores.judge_batch(run.functions.weighed(dumped), record.step)
         return (_lengths(record), texts, *self._order((run.functions.weighed(dumped), dumped), record.step, run))
 
     def _order(self, read: Both, step: int, run: RunView) -> Iterable[Reading]:

@@ -42,10 +42,10 @@ class ComponentCourse(Detector, ABC):
             return SILENT
         if len(keys) == 1:
             return no_data(NotApplicable("there is only one reward function"))
-        return self.judge(total, keys, record)
+        return self.judge_row(total, keys, record)
 
     @abstractmethod
-    def judge(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
+    def judge_row(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
         """Take the row; judge when enough have come."""
 
     def judge_batch(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:  # noqa: ARG002
@@ -70,12 +70,12 @@ class RewardComponentsCancel(ComponentCourse):
         self.weights: tuple[float, ...] = ()
         self.windows, self.streak = ComponentWindows(self.rows), 0
 
-    def judge(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
+    def judge_row(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
         """Twice per window."""
         scores = scores_of(row, keys[: self.most])
         if None in scores:
             return SILENT
-        self.windows.take(total, keys, [score or 0.0 for score in scores])
+        self.windows.add_row(total, keys, [score or 0.0 for score in scores])
         if self.windows.seen < self.rows or self.windows.sums.wrong:
             return no_data(UNKNOWN if self.windows.sums.wrong else NotYet("too few generation rows yet"))
         return SILENT if self.windows.seen % (self.rows // 2) else self._judge()
@@ -124,9 +124,9 @@ class RewardComponentsDiverge(ComponentCourse):
         self.weights: tuple[float, ...] = ()
         self.blocks = ComponentMedians(BACK[-1] + 1)
 
-    def judge(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
+    def judge_row(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
         """When a block is full."""
-        self.blocks.take(total, keys, scores_of(row, keys))
+        self.blocks.add_row(total, keys, scores_of(row, keys))
         return SILENT if len(self.blocks.total.values) < self.rows else self._block()
 
     def _block(self) -> Iterable[Reading]:

@@ -269,7 +269,7 @@ class WeightedSums:
     def __init__(self) -> None:
         self._rows = self._odd = 0
 
-    def take(self, total: float, scores: Sequence[float], weights: Sequence[float]) -> None:
+    def add_row(self, total: float, scores: Sequence[float], weights: Sequence[float]) -> None:
         """Account for a row that has the mean of every function."""
         parts = [weight * score for score, weight in zip(scores, weights, strict=True)]
         off = abs(total - plain_sum(parts))
@@ -290,10 +290,10 @@ class ComponentWindows:
         self.total: deque[float] = deque(maxlen=rows)
         self._parts: dict[str, deque[float]] = {}
 
-    def take(self, total: float, keys: Keys, scores: Sequence[float]) -> None:
+    def add_row(self, total: float, keys: Keys, scores: Sequence[float]) -> None:
         """Account for a row; there may be fewer scores than functions, the first ones."""
         if len(scores) == len(keys):
-            self.sums.take(total, scores, [key.weight for key in keys])
+            self.sums.add_row(total, scores, [key.weight for key in keys])
         self.seen += 1
         self.total.append(total)
         for key, score in zip(keys, scores, strict=False):
@@ -330,12 +330,12 @@ class ComponentMedians:
         self.total, self.parts = WindowMedians(keep), dict[str, WindowMedians]()
         self._turned: set[str] = set()
 
-    def take(self, total: float, keys: Keys, scores: Sequence[float | None]) -> None:
+    def add_row(self, total: float, keys: Keys, scores: Sequence[float | None]) -> None:
         """Account for a row; a function without a score (None) is left out of it."""
         self.total.values.append(total)
         known = [score for score in scores if score is not None]
         if len(known) == len(keys):
-            self.sums.take(total, known, [key.weight for key in keys])
+            self.sums.add_row(total, known, [key.weight for key in keys])
         for key, score in zip(keys, scores, strict=True):
             if score is None or key.weight == 0.0:
                 continue

@@ -89,7 +89,7 @@ class SuccessRates:
         self._shares: list[str] = []
         self.ever = self.fired = self.apart = False
 
-    def take(self, row: MetricRow, least: int) -> tuple[Reading, ...]:
+    def judge_row(self, row: MetricRow, least: int) -> tuple[Reading, ...]:
         """Account for a row; a breach once so many had nothing but zeros, and OK when the first success comes."""
         keys = tuple(row.raw)
         if keys != self._keys:  # most rows have the keys of the one before
@@ -150,8 +150,8 @@ class DeadRewardComponent(Detector):
         """Judge one train row that carries reward functions."""
         keys = run.functions.of(record)
         scored = [key for key in keys if number(record, key.mean) is not None]
-        self.per_row.take(record, tells=bool(scored))
-        readings = list(self.success.take(record, self.rows))
+        self.per_row.add_row(record, tells=bool(scored))
+        readings = list(self.success.judge_row(record, self.rows))
         if not scored:
             return readings or SILENT
         self.batches = self.per_row.count(run)

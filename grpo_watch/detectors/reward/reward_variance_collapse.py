@@ -131,7 +131,7 @@ class RewardVarianceCollapse(Detector):
     def _observed(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Iterable[Reading]:
         if isinstance(record, MetricRow):
             ratio = self._share(record, run)
-            self.per_row.take(record, tells=ratio is not None)
+            self.per_row.add_row(record, tells=ratio is not None)
             if ratio is not None:
                 self.silent.alive |= self.spread
                 return self._judge(record, ratio, run)
@@ -143,7 +143,7 @@ class RewardVarianceCollapse(Detector):
                 return QUIET
         if run.trend.silent.first is not None or (isinstance(record, MetricRow) and not self.batches.any_waits):
             return SILENT
-        rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.take(record, run)]
+        rows = [(row, no_signal_ratio(row) or 0.0) for row in self.batches.ready_rows(record, run)]
         readings = [replace(said, step=row.step) for row, ratio in rows for said in self._judge(row, ratio, run)]
         if not self.silent.shares and isinstance(record, CompletionSummary):
             return no_data(NotYet("neither metrics nor dumps show the rewards inside groups so far"))

@@ -31,7 +31,7 @@ class SpreadOfBatches:
         """Whether any batch waits for its row."""
         return bool(self._waiting)
 
-    def take(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> list[MetricRow]:
+    def ready_rows(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> list[MetricRow]:
         """The batches that may be judged now, as rows of ``reward_zero_std_ratio`` and, where it is known, the mean.
 
         Without any row the tick decides: then nothing else can tell.

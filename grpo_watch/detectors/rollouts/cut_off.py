@@ -28,7 +28,7 @@ class OneLength:
         self._length, self._rows, self._since = 0.0, 0, 0
         self._breached = False
 
-    def take(self, length: float, step: int, run: RunView) -> Iterable[Reading]:
+    def judge_length(self, length: float, step: int, run: RunView) -> Iterable[Reading]:
         """Judge a row: a breach once there are enough, unless the known limit is another. Other rows show nothing."""
         if length != self._length:
             self._length, self._rows, self._since = length, 0, step
@@ -91,11 +91,11 @@ class CompletionsTruncated(Detector):
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one generation row."""
-        self.interval.take(record.step)
+        self.interval.add_row(record.step)
         cut = number(record, "completion_truncated_ratio")
         if cut is None:
             length = number(record, "completion_length_mean")
-            return SILENT if length is None or len(self.cut) else self.one_length.take(length, record.step, run)
+            return SILENT if length is None or len(self.cut) else self.one_length.judge_length(length, record.step, run)
         self.cut.push(cut)
         self.steps.append(record.step)
         if (longest := number(record, "completion_length_max")) is not None:

@@ -51,7 +51,7 @@ class PromptOrder:
         self._matched = 0
         self._drawn: Counter[str] = Counter()
 
-    def take(self, prompts: tuple[str, ...], epoch: float | None, step: int) -> None:
+    def add_batch(self, prompts: tuple[str, ...], epoch: float | None, step: int) -> None:
         """Add the prompts of a new batch, one per group."""
         if len(self.recent) == self.recent.maxlen:
             self._drawn.subtract(self.recent[0])
@@ -130,7 +130,7 @@ class RepeatedPrompts(Detector):
         if not groups:
             return SILENT
         epoch = run.newest("epoch")
-        self.order.take(tuple(group.prompt_id for group in groups), epoch, record.step)
+        self.order.add_batch(tuple(group.prompt_id for group in groups), epoch, record.step)
         self.plays = self.plays or any(PLAYS.search(key) for row in run.recent.newest(1) for key in row.raw)
         return self._judge(epoch, record.step, max(1, run.step))
 
@@ -205,7 +205,7 @@ class PromptTexts:
         self._seen: OrderedDict[str, tuple[int, int, tuple[int, ...]]] = OrderedDict()
         self._batch, self.best, self.doubtful = 0, float("-inf"), False
 
-    def take(self, groups: Sequence[GroupSummary], step: int) -> RepeatedTexts | None:
+    def compare_batch(self, groups: Sequence[GroupSummary], step: int) -> RepeatedTexts | None:
         """Compare a batch with earlier ones and remember it; None where no prompt came again."""
         self._batch += 1
         judged = [group for group in groups if group.prompts == 1 and group.marks]
@@ -288,7 +288,7 @@ class RepeatedCompletions(Detector):
         groups = run.functions.weighed(record.groups)
         if not groups:
             return SILENT
-        found = self.seen.take(groups, record.step)
+        found = self.seen.compare_batch(groups, record.step)
         if found is None:
             return SILENT if self.shares.full else no_data(NotYet("no prompt has come up again yet"))
         self.wholes.push(found.whole / found.groups)

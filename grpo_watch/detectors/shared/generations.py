@@ -42,7 +42,7 @@ class LoggingInterval:
         self.steps, self._known = 1, False
         self._last: int | None = None
 
-    def take(self, step: int) -> None:
+    def add_row(self, step: int) -> None:
         """A row of this step was logged."""
         apart = 0 if self._last is None else step - self._last
         if apart > 0 and (apart < self.steps or not self._known):
@@ -62,10 +62,10 @@ class BatchesPerRow:
         self._interval = LoggingInterval()
         self._between = False
 
-    def take(self, row: MetricRow, *, tells: bool) -> None:
+    def add_row(self, row: MetricRow, *, tells: bool) -> None:
         """Account for a train row; ``tells``: it carries what is judged."""
         if not row.supplement:
-            self._interval.take(row.step)
+            self._interval.add_row(row.step)
             self._between |= not tells
 
     def count(self, run: RunView) -> float:
