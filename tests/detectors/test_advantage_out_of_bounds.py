@@ -76,35 +76,6 @@ def test_a_dump_may_hold_a_part_of_each_group() -> None:
     assert run.changes == []
 
 
-def test_gdpo_shows_in_the_dump_itself() -> None:
-    """Two functions, of which one tells all groups apart by much and the other almost never: 2.47 in a group of four.
-
-    TRL divides each function's scores by its deviation in the group, adds them up and divides by the batch's deviation;
-    its dump does not say so, and ``scale_rewards`` is ``group`` by default.
-    """
-    calm, torn = ((0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0)), ((1.0, 0.0, 0.0, 0.0), (0.3, 0.1, 0.1, 0.1))
-    drawn = [*[calm] * 3, torn]
-    sums = [tuple(map(sum, zip(*map(standardised, scores), strict=True))) for scores in drawn]
-    spread = stdev([value for each in sums for value in each])
-    groups = tuple(
-        a_group(
-            (0, 1, 2, 3),
-            str(at),
-            rewards={"format": one, "right": two, "advantage": tuple(value / (spread + 1e-4) for value in total)},
-        )
-        for at, ((one, two), total) in enumerate(zip(drawn, sums, strict=True))
-    )
-    assert max(groups[-1].rewards["advantage"]) > bound(4) * 1.05
-    run = Watched(RULE, scale_rewards="group", num_generations=4)
-    assert run.feed_all(replace(a_batch(step), groups=groups) for step in range(1, 9)).changes == []
-    assert "(GDPO)" in run.blind_reason
-
-
-def standardised(scores: tuple[float, ...]) -> list[float]:
-    deviation = stdev(scores) + 1e-4
-    return [(score - fmean(scores)) / deviation for score in scores]
-
-
 @pytest.mark.parametrize("scale", [{"scale_rewards": "none"}, {}, {"scale_rewards": "batch"}])
 @pytest.mark.parametrize(("penalty", "severity"), [({}, "info"), ({"beta": 0.0}, "info"), ({"beta": 0.04}, "warning")])
 def test_rewards_of_a_million_that_nothing_divides(

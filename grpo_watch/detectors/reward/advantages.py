@@ -7,13 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from math import sqrt
-from statistics import fmean, stdev
 from typing import TypeAlias
 
 from grpo_watch.detectors.reward.components import AdvantageOrder, by_group, explained_by_signs, order_of
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Scalar, Severity, Verdict
-from grpo_watch.engine.reward_functions import ADVANTAGE, fit, names_of
+from grpo_watch.engine.reward_functions import ADVANTAGE, names_of
 from grpo_watch.engine.window import plain_sum
 
 LARGEST = 1e100
@@ -171,8 +170,6 @@ NOISE = 0.01
 CLOSE = 0.02
 """How far advantages may be from what the rewards give, as a share of the largest: bfloat16 keeps 0.4 %, and an epsilon
 of 1e-4 beside a deviation of 0.01 takes 1 %."""
-EPSILON = 1e-4
-"""What TRL adds to a deviation before it divides by it."""
 
 
 def bound(size: float) -> float:
@@ -218,26 +215,6 @@ def arithmetic(group: GroupSummary) -> Arithmetic:
     centred = abs(plain_sum(value for _, value in counted)) <= CLOSE * plain_sum(abs(value) for _, value in counted)
     mixed = not centred and len(counted) == group.size and _contrary(counted, everyone, largest)
     return Arithmetic.OTHER if mixed else Arithmetic.UNCLEAR
-
-
-def by_function(group: GroupSummary, weights: Sequence[float]) -> bool:
-    """Whether the advantages are GDPO's: each function's scores are standardised, then weighed and added up.
-
-    The dump proves it where the settings do not say so; such advantages have no bound and another order than totals.
-    """
-    names = names_of(group)
-    if len(names) < 2:  # noqa: PLR2004  one function has nothing to add
-        return False
-    each = weights if fit([group], weights) else (1.0,) * len(names)
-    columns = {name: _standardised(group.rewards[name], weight) for name, weight in zip(names, each, strict=True)}
-    return arithmetic(replace(group, rewards={**group.rewards, **columns})) is Arithmetic.RIGHT
-
-
-def _standardised(scores: Sequence[float | None], weight: float) -> tuple[float | None, ...]:
-    known = [score for score in scores if score is not None and abs(score) < LARGEST]
-    spread = stdev(known) if len(known) > 1 else 0.0
-    middle = fmean(known) if known else 0.0
-    return tuple(None if score is None else weight * (score - middle) / (spread + EPSILON) for score in scores)
 
 
 def _contrary(counted: Sequence[tuple[float, float]], mean: float, largest: float) -> bool:
@@ -340,8 +317,6 @@ class AdvantageOutOfBounds(Detector):
         limit = self.leave_one_out if alone else self.margin * bound(size)
         if abs(worst) <= limit:
             return QUIET
-        if isinstance(record, CompletionSummary) and _gdpo(record, worst, run):
-            return no_data(NotApplicable("the dumped advantages add up each function's standardised scores (GDPO)"))
         least = f"above {limit:g}" if alone else f"more than the {bound(size):.3g} that a group of {size:g} can give"
         message = f"an advantage of {worst:.6g} is {least}"
         evidence = {"advantage": worst, "bound": round(limit, 4), "num_generations": size}
@@ -367,8 +342,3 @@ def _unscaled(worst: float, beta: float) -> Iterable[Reading]:
         hint=DIVIDE if beta > 0.0 else SMALLER,
         headline="Advantages are not scaled",
     )
-
-
-def _gdpo(batch: CompletionSummary, worst: float, run: RunView) -> bool:
-    weights = run.functions.weights
-    return any(worst in group.rewards.get(ADVANTAGE, ()) and by_function(group, weights) for group in batch.groups)
