@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from grpo_watch.detectors.shared.batch_plan import release
+
 
 class DataStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A part of a data file; what has no default must be in it, and nothing else may be."""
@@ -337,9 +339,9 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
 
     def facts_of_version(self, version: str | None) -> Facts | None:
         """What the version settles, or None when it is unknown or older than every era."""
-        if version is None or (wanted := version_key(version)) is None:
+        if version is None or not (wanted := release(version)):
             return None
-        reached = [era for era in self.eras if era.since and (version_key(era.since) or ()) <= wanted]
+        reached = [era for era in self.eras if era.since and release(era.since) <= wanted]
         if not reached:
             return None
         return Facts(reached[-1].version_reward_std or reached[-1].reward_std, reached[-1].kl_implies_beta)
@@ -348,9 +350,3 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
         """What a row's keys settle, or None when they fit no era."""
         era = next((era for era in self.eras if era.has and era.matches(keys)), None)
         return None if era is None else Facts(era.reward_std, era.kl_implies_beta)
-
-
-def version_key(version: str) -> tuple[int, ...] | None:
-    """``"0.22.1.dev0"`` → ``(0, 22, 1)``; None for a text that begins with no number."""
-    found = re.match(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})", version.strip())
-    return tuple(int(part) for part in found[1].split(".")) if found else None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from grpo_watch.detectors.shared.batch_plan import release
 from grpo_watch.engine.metric_names import LABELLED, METRICS, SETTINGS
-from grpo_watch.frameworks.framework import SettingTerms, version_key
+from grpo_watch.frameworks.framework import SettingTerms
 from grpo_watch.frameworks.framework_tables import frameworks, recognise
 
 
@@ -54,8 +55,8 @@ def test_recognition(keys: set[str], name: str | None) -> None:
 
 def test_versions_compare_as_numbers() -> None:
     """0.9 is older than 0.27; suffixes don't count; nonsense is no version."""
-    assert version_key("0.9.0") < version_key("0.27.0.dev0") < version_key("v1.16.0")  # type: ignore[operator]
-    assert version_key("main") is None
+    assert release("0.9.0") < release("0.27.0.dev0") < release("v1.16.0")
+    assert release("main") == ()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from grpo_watch.detectors.policy.probe_history import IDLE, too_few_without_signal
 from grpo_watch.detectors.shared.checkpoint_history import (
     WRAPPED,
-    in_same_form,
+    changed,
+    comparable,
     lora_b,
-    moved_names,
     trained_by_adapter,
     where_adapters_are,
 )
@@ -139,13 +139,13 @@ class BaseWeightsDrift(Detector):
         base = _base(record)
         if base is None:
             return no_data(NotApplicable("the checkpoints don't hold both an adapter and base weights"))
-        known = in_same_form(base, self.first)
+        known = comparable(base, self.first)
         if not known:
             self.first, self.first_step = base, record.step
             return no_data(NotYet("a second checkpoint with base weights is needed"))
         readings = self._judge(base, self.first, "checkpoint", self.first_step)
-        changed = moved_names(self.first, base, known)
-        merged = len(changed) < len(known) and where_adapters_are(changed, record.tensors)
+        moved = changed(self.first, base, known)
+        merged = len(moved) < len(known) and where_adapters_are(moved, record.tensors)
         return tuple(_explained(one, SAVED_MERGED) for one in readings) if merged else readings
 
     def _in_memory(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
@@ -153,8 +153,8 @@ class BaseWeightsDrift(Detector):
         if why_not is not None:
             return no_data(why_not)
         frozen = record.tensors
-        known = in_same_form(frozen, self.probed)
-        moved = moved_names(self.probed, frozen, known)
+        known = comparable(frozen, self.probed)
+        moved = changed(self.probed, frozen, known)
         since = min((self.probed_at[name] for name in moved), default=0)
         for name in frozen.keys() - set(known):
             self.probed[name], self.probed_at[name] = frozen[name], record.step
@@ -166,20 +166,20 @@ class BaseWeightsDrift(Detector):
         return tuple(_explained(one, MERGED_FOR_VLLM) for one in readings) if merges and wrapped else readings
 
     def _judge(self, now: Tensors, first: Tensors, where: str, step: int) -> Iterable[Reading]:
-        known = in_same_form(now, first)
-        changed = moved_names(first, now, known)
+        known = comparable(now, first)
+        moved = changed(first, now, known)
         key = "" if where == "checkpoint" else "in memory"
-        if len(changed) < self.tensors:
+        if len(moved) < self.tensors:
             return (Reading(Verdict.OK, key),)
-        message = f"{len(changed)} of {len(known)} frozen tensors differ from {where} {step}"
+        message = f"{len(moved)} of {len(known)} frozen tensors differ from {where} {step}"
         evidence: dict[str, Scalar] = {
-            "changed": len(changed),
+            "changed": len(moved),
             "tensors": len(known),
-            "first": changed[0],
+            "first": moved[0],
             "since": step,
             "from": "checkpoints" if where == "checkpoint" else "the callback's probe",
         }
-        value = len(changed) / len(known)
+        value = len(moved) / len(known)
         return breach(key, value, None, message, evidence, first_step=step, immediate=True)
 
 

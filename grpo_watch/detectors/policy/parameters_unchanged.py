@@ -141,7 +141,7 @@ LEFT_OUT = (
 
 def matrices_still(before: CheckpointDigest, record: CheckpointDigest, moved: list[str]) -> tuple[Reading, ...]:
     """A warning where only norms and biases change; rounding can't be why, for it holds back the norms first."""
-    matrices = [name for name in comparable(before, record) if len(record.tensors[name].shape) > 1]
+    matrices = [name for name in comparable(before.tensors, record.tensors) if len(record.tensors[name].shape) > 1]
     if not matrices or not set(moved).isdisjoint(matrices):
         return (Reading(Verdict.OK, VECTORS),) if matrices else ()
     message = (
@@ -242,12 +242,12 @@ class ParametersUnchanged(Detector):
         return self._compare(before, record, run)
 
     def _compare(self, before: CheckpointDigest, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
-        names = comparable(before, record)
+        names = comparable(before.tensors, record.tensors)
         trained = trained_by_adapter(names, record.adapter)
         names = names if trained is None else [name for name in names if name in trained]
         if not names:
             return no_data("consecutive checkpoints share no tensor of the same type and shape")
-        moved = changed(before, record, names)
+        moved = changed(before.tensors, record.tensors, names)
         if proves_nothing(record, moved):
             return no_data("these checkpoints can only be compared file by file, and files that differ prove nothing")
         self.ever.update(moved)

@@ -62,10 +62,10 @@ class ProbeHistory:
         if not record.tensors:
             return no_data("the callback finds no trainable parameter: requires_grad is off for the whole model")
         before = self._history.before(record)
-        names = [] if before is None else comparable(before, record)
+        names = [] if before is None else comparable(before.tensors, record.tensors)
         if before is None or not names:
             return no_data(NotYet("fewer than two probes of different steps so far"))
-        if changed(before, record, names):
+        if changed(before.tensors, record.tensors, names):
             self._moves.append((before.step, record.step))
             self.since, self._misled = None, False
             return QUIET

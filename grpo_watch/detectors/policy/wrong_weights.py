@@ -163,7 +163,7 @@ class ReferenceFollowsPolicy(Detector):
             before = self.history.before(record) if record.complete and not record.problems else None
             if before is None:
                 return no_data(NotYet("fewer than two checkpoints of different steps so far"))
-            names = comparable(before, record)
+            names = comparable(before.tensors, record.tensors)
             self.pairs.append((before.step, record.step, len(_effective(before, record, names)), len(names)))
         else:
             self._take(record, run)
@@ -200,7 +200,7 @@ def _effective(before: CheckpointDigest, after: CheckpointDigest, names: list[st
     Nor any where a layer's float32 norms keep their bytes while its matrices move: an update of 1e-7 would change a
     weight of 1, so only last bits of smaller ones move (SGD at a low rate, or a clip far below the gradient).
     """
-    moved = changed(before, after, names)
+    moved = changed(before.tensors, after.tensors, names)
     if (matrices := lora_b(after)) and all(after.tensors[name].zero for name in matrices):
         return [name for name in moved if "lora_" not in name]
     norms = {name for name in names if "layernorm" in name and after.tensors[name].dtype == "F32"}

@@ -30,13 +30,9 @@ class ComponentCourse(Detector, ABC):
 
     weights: tuple[float, ...]
 
-    def observe(self, record: MetricRow | CompletionSummary, run: RunView) -> Iterable[Reading]:
-        """Judge one generation row, or a dumped batch."""
-        if run.functions.weights != self.weights:
-            self.setup()
-            self.weights = run.functions.weights
-        if isinstance(record, CompletionSummary):
-            return self.judge_batch(run.functions.weighed(record.groups))
+    def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
+        """Judge one generation row."""
+        self.know_weights(run)
         keys, total = run.functions.of(record), number(record, "reward_mean")
         if total is None or not keys:
             return SILENT
@@ -44,13 +40,15 @@ class ComponentCourse(Detector, ABC):
             return no_data(NotApplicable("there is only one reward function"))
         return self.judge_row(total, keys, record)
 
+    def know_weights(self, run: RunView) -> None:
+        """Begin again where the settings say other weights than before."""
+        if run.functions.weights != self.weights:
+            self.setup()
+            self.weights = run.functions.weights
+
     @abstractmethod
     def judge_row(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
         """Take the row; judge when enough have come."""
-
-    def judge_batch(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:  # noqa: ARG002
-        """Judge the groups of a dumped batch, if the rule reads these."""
-        return SILENT
 
 
 class RewardComponentsCancel(ComponentCourse):
@@ -69,6 +67,13 @@ class RewardComponentsCancel(ComponentCourse):
         """Empty windows."""
         self.weights: tuple[float, ...] = ()
         self.windows, self.streak = ComponentWindows(self.rows), 0
+
+    def observe(self, record: MetricRow | CompletionSummary, run: RunView) -> Iterable[Reading]:
+        """Judge one generation row, or a dumped batch."""
+        if isinstance(record, MetricRow):
+            return super().observe(record, run)
+        self.know_weights(run)
+        return self.judge_batch(run.functions.weighed(record.groups))
 
     def judge_row(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
         """Twice per window."""

@@ -9,6 +9,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TypeAlias
 
+from grpo_watch import lazy_re as re
 from grpo_watch.engine.detector import NotApplicable, RunView
 
 
@@ -92,15 +93,13 @@ CEILING_TRANSFORMERS = (4, 52)
 """From here on transformers makes an incomplete accumulation at the end of an epoch a step of its own."""
 
 
+RELEASE = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})")
+
+
 def release(version: str) -> tuple[int, ...]:
-    """``0.19.1rc2`` as (0, 19, 1): the leading numbers of a version."""
-    numbers: list[int] = []
-    for part in version.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
+    """``v0.19.1rc2`` as (0, 19, 1): the numbers at its beginning; none of a text that begins with no number."""
+    found = RELEASE.match(version.strip())
+    return tuple(map(int, found[1].split("."))) if found else ()
 
 
 def style_of(framework: str, version: str | None, transformers: str | None = None) -> StepFormula:

@@ -51,32 +51,22 @@ class CheckpointHistory:
         return known[max(lower)] if lower else None
 
 
-def comparable(before: CheckpointDigest, after: CheckpointDigest) -> list[str]:
-    """Names of the tensors that both checkpoints hold in the same form with at least one element, sorted.
+def comparable(before: Mapping[str, TensorDigest], after: Mapping[str, TensorDigest]) -> list[str]:
+    """Names of the tensors that both hold in the same type and shape with at least one element, sorted.
 
-    A weight that is saved in another type (bf16, then merged in float32) or shape has other bytes without having moved.
+    A weight that is saved in another type (bf16, then merged in float32) or shape has other bytes without having moved;
+    a whole file may have another size.
     """
-    return [name for name in in_same_form(before.tensors, after.tensors) if after.tensors[name].elements]
-
-
-def in_same_form(one: Mapping[str, TensorDigest], other: Mapping[str, TensorDigest]) -> list[str]:
-    """Names that both hold in the same type and shape, sorted; a whole file may have another size."""
-    return sorted(name for name in one.keys() & other.keys() if _form(one[name]) == _form(other[name]))
+    same = (name for name in before.keys() & after.keys() if _form(before[name]) == _form(after[name]))
+    return sorted(name for name in same if after[name].elements)
 
 
 def _form(tensor: TensorDigest) -> tuple[str, tuple[int, ...]]:
     return tensor.dtype, () if tensor.dtype == WHOLE_FILE else tensor.shape
 
 
-def changed(before: CheckpointDigest, after: CheckpointDigest, names: list[str]) -> list[str]:
+def changed(before: Mapping[str, TensorDigest], after: Mapping[str, TensorDigest], names: Collection[str]) -> list[str]:
     """Which of ``names`` differ in their exact bytes."""
-    return moved_names(before.tensors, after.tensors, names)
-
-
-def moved_names(
-    before: Mapping[str, TensorDigest], after: Mapping[str, TensorDigest], names: Collection[str]
-) -> list[str]:
-    """The same of the tensors alone."""
     return [name for name in names if before[name].checksum != after[name].checksum]
 
 

@@ -37,25 +37,20 @@ class LengthChange(Detector, ABC):
         trend = run.trend
         if trend.length.mean is None:
             return no_data(NotYet("too few rows with a length yet"))
-        if not self.changed(trend.length):
-            return QUIET
-        signs = self.agreeing(trend)
-        return (self._breach(trend, trend.length.mean, signs),) if signs else QUIET
+        passed = self.passed(trend.length)
+        signs = frozenset[TrendSign]() if passed is None else self.agreeing(trend)
+        return (self._breach(trend, trend.length.mean, passed, signs),) if passed and signs else QUIET
 
     @abstractmethod
-    def changed(self, length: NoisyTrend) -> bool:
-        """Whether the newest lengths are far from those of the run."""
-
-    @abstractmethod
-    def before(self, length: NoisyTrend) -> tuple[float, float]:
-        """The length that the newest is compared with, and the bar that it passed."""
+    def passed(self, length: NoisyTrend) -> tuple[float, float] | None:
+        """The length that the newest ones are far from, and the bar that they passed; None: they are not."""
 
     @abstractmethod
     def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
         """What else says that the run is harmed."""
 
-    def _breach(self, trend: Trend, now: float, signs: frozenset[TrendSign]) -> Reading:
-        was, bar = self.before(trend.length)
+    def _breach(self, trend: Trend, now: float, passed: tuple[float, float], signs: frozenset[TrendSign]) -> Reading:
+        was, bar = passed
         other: MetricTrend = trend.silent if self.also == "reward_zero_std_ratio" else trend.truncated
         return Reading(
             Verdict.BREACH,
@@ -88,17 +83,13 @@ class LengthCollapse(LengthChange):
     share: float = param(0.3, "fires below this share of the run's longest mean length", 0, 1)
     verb, extreme, also = "shrank", "longest", "reward_zero_std_ratio"
 
-    def changed(self, length: NoisyTrend) -> bool:
+    def passed(self, length: NoisyTrend) -> tuple[float, float] | None:
         """At most ``share`` of the longest is left on every row, or as a mean beyond the noise of a row."""
-        if length.mean is None or length.ratio(length.highest) > self.share:
-            return False
-        if max(length.newest) <= self.share * length.highest:
-            return True
-        return length.highest - length.mean >= ERRORS * length.noise * sqrt(2.0 / WIDTH)
-
-    def before(self, length: NoisyTrend) -> tuple[float, float]:
-        """The longest mean length."""
-        return length.highest, self.share * length.highest
+        longest, bar = length.highest, self.share * length.highest
+        if length.mean is None or length.ratio(longest) > self.share:
+            return None
+        clear = max(length.newest) <= bar or longest - length.mean >= ERRORS * length.noise * sqrt(2.0 / WIDTH)
+        return (longest, bar) if clear else None
 
     def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
         """Reward fell, or its spread is lost; far below the first length, a reward below its start is enough.
@@ -127,13 +118,9 @@ class LengthExplosion(LengthChange):
     times: float = param(1.5, "growth factor over the run's shortest mean length", minimum=1)
     verb, extreme, also = "grew", "shortest", "completion_truncated_ratio"
 
-    def changed(self, length: NoisyTrend) -> bool:
+    def passed(self, length: NoisyTrend) -> tuple[float, float] | None:
         """``times`` the shortest, and no shorter than at the start."""
-        return grown(length, self.times)
-
-    def before(self, length: NoisyTrend) -> tuple[float, float]:
-        """The shortest mean length."""
-        return length.lowest, self.times * length.lowest
+        return (length.lowest, self.times * length.lowest) if grown(length, self.times) else None
 
     def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
         """Reward fell, or the limit cuts off most completions without a gain (beside far growth: more than before)."""
