@@ -35,14 +35,14 @@ class MetricLine(Struct, frozen=True):
 class LineReader:
     """Recognises the metric lines of one framework in a console whose envelopes (Ray, Docker …) were taken off.
 
-    ``marks`` are byte strings of which a line that begins a row contains one; no other line is given to ``feed``
+    ``marks`` are byte strings of which a line that begins a row contains one; no other line is given to ``read_line``
     while ``held`` is False. A mark may be anywhere in the line (a progress bar is glued before it) and may be model
     text: a reader answers with rows, or holds, only where the rest of the line leaves no doubt.
 
     A row that spans several lines is held (``held`` True: every line comes, other processes' and bars among them) until
     a line ends it; after 1,000 lines it is flushed. It must end by its own last line: while a row is held the source's
     cursor stays before its first line, and a reader that restarts there is a new one. So nothing may be remembered
-    from one row to the next but one whole number, ``memory``, which is kept across a restart. ``feed`` never raises.
+    from one row to the next but one whole number, ``memory``, which is kept across a restart. Nothing is ever raised.
     """
 
     framework: str
@@ -55,7 +55,7 @@ class LineReader:
         """Whether an unfinished row is held."""
         return False
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The rows that this line completes."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class DictionaryLines(LineReader):
     def __init__(self, framework: str, row: DictionaryRow) -> None:
         self.framework, self.marks, self._line = framework, (row.mark.encode(),), row.line
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The row of one line."""
         begin = self._line.search(line)
         found = next(dictionaries(line[begin.end() :]), None) if begin is not None else None
@@ -133,7 +133,7 @@ class FrameworkLines:
         """Whether a row of any framework might begin in this line."""
         return self._marks.search(line) is not None
 
-    def feed(self, line: bytes) -> FrameworkRows | None:
+    def read_line(self, line: bytes) -> FrameworkRows | None:
         """What a line gives; None when it is of no framework here."""
         if self._holding is not None:
             return self._go_on(self._holding, line)
@@ -148,7 +148,7 @@ class FrameworkLines:
         return FrameworkRows(reader.framework, reader.flush()) if reader is not None else None
 
     def _ask(self, reader: LineReader, line: bytes) -> FrameworkRows | None:
-        rows = reader.feed(line)
+        rows = reader.read_line(line)
         if not rows and not reader.held:
             return None
         if reader is not self._readers[0]:
@@ -158,7 +158,7 @@ class FrameworkLines:
         return FrameworkRows(reader.framework, rows)
 
     def _go_on(self, reader: LineReader, line: bytes) -> FrameworkRows:
-        rows = list(reader.feed(line))
+        rows = list(reader.read_line(line))
         self._lines += 1
         if self._lines > LONGEST_ROW:
             rows += reader.flush()

@@ -17,7 +17,7 @@ TRAINER = (
 
 
 def test_the_orchestrators_line_gives_reward_length_and_time() -> None:
-    (row,) = PrimeRlLines().feed(ORCHESTRATOR)
+    (row,) = PrimeRlLines().read_line(ORCHESTRATOR)
     resolver = Resolver(None)
     found = resolver.resolve(RawRow("log", ChannelKind.CONSOLE, row.step, row.values))
     assert row.step == 5
@@ -30,12 +30,12 @@ def test_of_two_writers_in_one_console_the_first_is_read() -> None:
     """The orchestrator is steps ahead: rows of both would look like restarts. A new reader keeps the choice."""
     for first, second in ((ORCHESTRATOR, TRAINER), (TRAINER, ORCHESTRATOR)):
         reader = PrimeRlLines()
-        assert len(reader.feed(first)) == 1
-        assert reader.feed(second) == ()
+        assert len(reader.read_line(first)) == 1
+        assert reader.read_line(second) == ()
         again = PrimeRlLines()
         again.memory = reader.memory
-        assert again.feed(second) == ()
-        assert len(again.feed(first)) == 1
+        assert again.read_line(second) == ()
+        assert len(again.read_line(first)) == 1
 
 
 def test_metrics_by_agent_are_read_by_what_they_mean() -> None:

@@ -44,7 +44,7 @@ def resolved(*lines: bytes) -> list[float | None]:
     printed = printed_sizes(b"  rollout_batch_size .............................. 8")
     assert printed is not None
     resolver.set_config(RunConfig(None, None, printed, precedence=1))
-    rows = [row for line in lines for row in reader.feed(line)]
+    rows = [row for line in lines for row in reader.read_line(line)]
     raws = [RawRow("log", ChannelKind.CONSOLE, row.step, row.values) for row in rows]
     return [resolver.resolve(raw).values.get("reward_zero_std_ratio") for raw in raws]
 
@@ -55,7 +55,7 @@ def test_groups_without_a_spread_are_a_share_of_the_prompts() -> None:
 
 
 def test_without_the_number_of_prompts_it_is_no_share() -> None:
-    (row,) = [row for line in (ROLLOUT, STEP % 0) for row in SlimeLines().feed(line)][-1:]
+    (row,) = [row for line in (ROLLOUT, STEP % 0) for row in SlimeLines().read_line(line)][-1:]
     values = {**row.values, "rollout/zero_std/groups": 5.0}
     found = Resolver().resolve(RawRow("log", ChannelKind.CONSOLE, 0, values))
     assert "reward_zero_std_ratio" not in found.values
@@ -81,7 +81,7 @@ def test_turns_and_the_memory_of_the_fullest_device_belong_to_the_rollout_s_row(
         STEP % 0,
         STEP % 1,
     ]
-    first, second = [row for line in lines for row in reader.feed(line)]
+    first, second = [row for line in lines for row in reader.read_line(line)]
     found = Resolver().resolve(RawRow("log", ChannelKind.CONSOLE, 0, first.values)).values
     assert (found["memory_gib"], found["turns_mean"]) == (42.25, 3.5)
     assert "memory/used_GB" not in second.values

@@ -16,7 +16,7 @@ def resolve(*lines: str) -> list[Resolved]:
     resolver = Resolver()
     found = []
     for line in lines:
-        (row,) = VerlLines().feed(line.encode())
+        (row,) = VerlLines().read_line(line.encode())
         raw = RawRow("log", ChannelKind.CONSOLE, row.step, row.values, row.stream, resolution=row.resolution)
         found.append(resolver.resolve(raw))
     assert resolver.framework == "verl"
@@ -42,7 +42,7 @@ def test_the_three_kl_stay_three() -> None:
 @pytest.mark.parametrize("bypass", [True, False])
 def test_with_the_engine_s_log_probabilities_as_the_old_policy_s_there_is_no_kl_to_it(*, bypass: bool) -> None:
     """``bypass_mode``: ppo_kl then compares the trainer with the engine; it stays usable as ``raw:actor/ppo_kl``."""
-    (line,) = VerlLines().feed(f"step:2{COMMON} - actor/ppo_kl:-0.004".encode())
+    (line,) = VerlLines().read_line(f"step:2{COMMON} - actor/ppo_kl:-0.004".encode())
     config = {"algorithm": {"rollout_correction": {"bypass_mode": bypass}}}
     resolver = Resolver()
     for said in (None, canonical_settings(config, "verl", "log")):  # also where rows came before the configuration

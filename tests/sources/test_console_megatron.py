@@ -16,7 +16,7 @@ LINE = (
 
 
 def test_a_line() -> None:
-    (row,) = MegatronLines().feed(LINE)
+    (row,) = MegatronLines().read_line(LINE)
     assert (row.step, row.max_steps) == (7, 2174)
     assert row.values["learning rate"] == 4.999872e-05
     assert row.values["elapsed_seconds"] == 17 * 60 + 33
@@ -24,7 +24,7 @@ def test_a_line() -> None:
 
 
 def test_its_meaning() -> None:
-    (row,) = MegatronLines().feed(LINE)
+    (row,) = MegatronLines().read_line(LINE)
     resolver = Resolver()
     got = resolver.resolve(RawRow("log", ChannelKind.CONSOLE, row.step, row.values))
     assert resolver.framework == "ms-swift"
@@ -40,10 +40,10 @@ def test_its_meaning() -> None:
 
 
 def test_numbers_that_are_none() -> None:
-    (row,) = MegatronLines().feed(b"iteration 3/ 9 | consumed samples: 4 | loss: nan | grad norm: inf |")
+    (row,) = MegatronLines().read_line(b"iteration 3/ 9 | consumed samples: 4 | loss: nan | grad norm: inf |")
     assert row.values["loss"] != row.values["loss"]
     assert row.values["grad norm"] == float("inf")
 
 
 def test_other_text() -> None:
-    assert MegatronLines().feed(b"say iteration 3 | consumed samples: 4") == ()
+    assert MegatronLines().read_line(b"say iteration 3 | consumed samples: 4") == ()

@@ -31,7 +31,7 @@ def items_of(tmp_path: Path, text: str) -> list[Item]:
 
 
 def line(text: str) -> MetricLine:
-    (row,) = VerlLines().feed(text.encode())
+    (row,) = VerlLines().read_line(text.encode())
     return row
 
 
@@ -84,7 +84,7 @@ def test_names_of_datasets_with_colons_and_dashes() -> None:
 )
 def test_text_that_only_looks_like_a_row(text: str) -> None:
     reader = VerlLines()
-    assert [*reader.feed(text.encode()), *reader.flush()] == []
+    assert [*reader.read_line(text.encode()), *reader.flush()] == []
 
 
 def test_a_row_glued_to_a_bar(tmp_path: Path) -> None:

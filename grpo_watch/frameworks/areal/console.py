@@ -30,7 +30,7 @@ class ARealLines(LineReader):
         """Whether the boxes of a step are still coming."""
         return self._place is not None
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The row that this line completes."""
         if (head := HEAD.search(line)) is not None:
             done, self._place = self.flush(), (int(head[1]), int(head[2]))

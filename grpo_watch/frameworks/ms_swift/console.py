@@ -22,7 +22,7 @@ class MegatronLines(LineReader):
     framework = "ms-swift"
     marks: Sequence[bytes] = (b"| consumed samples: ",)
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The row of this line."""
         found = BEGIN.search(line)
         if found is None:

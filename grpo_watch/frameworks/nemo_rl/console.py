@@ -38,7 +38,7 @@ class NemoRlLines(LineReader):
         """Whether a block is open."""
         return self._step is not None or self._bare
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The row of the block that this line ends."""
         if (head := HEAD.search(line)) is not None:
             return self._begin(head[1], int(head[2]), int(head[3]))

@@ -28,7 +28,7 @@ class PrimeRlLines(LineReader):
     marks: Sequence[bytes] = (b"| Loss", b"| Reward")
     memory: int = 0
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The row of one line."""
         if (begin := LINE.search(line)) is None:
             return ()

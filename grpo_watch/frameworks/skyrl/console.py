@@ -30,7 +30,7 @@ class SkyRlLines(LineReader):
         """Whether a dictionary is open."""
         return self._step is not None
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The row that this line completes."""
         if (head := HEAD.search(line)) is not None:
             self._step, self._text = int(head[1]), b""

@@ -39,7 +39,7 @@ class SlimeLines(LineReader):
         """Whether a rollout waits for its first step."""
         return self._rollout is not None
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The row that this line completes."""
         self._add_memory(line)
         begin = LINE.search(line)

@@ -44,7 +44,7 @@ class VerlLines(LineReader):
         """Whether a line ended inside a key."""
         return bool(self._row)
 
-    def feed(self, line: bytes) -> Sequence[MetricLine]:
+    def read_line(self, line: bytes) -> Sequence[MetricLine]:
         """The row of this line, and the one before if that was held."""
         found = BEGIN.search(line)
         if found is not None:

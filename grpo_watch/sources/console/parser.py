@@ -183,7 +183,7 @@ class ConsoleParser(ConsoleRows):
         held, lines = self._lines.held, self._lines
         if not held and (data[:2] == TABLE or not lines.may_begin(data)):
             return False
-        taken = lines.feed(data)
+        taken = lines.read_line(data)
         if taken is None:
             if not self._errors.inside:  # code that a traceback quotes is no row
                 self._strange = self._strange or readable(data)[:STRANGE]
