@@ -42,6 +42,13 @@ def names_of(group: GroupSummary) -> list[str]:
     return [name for name in group.rewards if not name.startswith(ADVANTAGE)]
 
 
+def whole_columns(group: GroupSummary) -> dict[str, list[float]]:
+    """The group's scores by function, and its advantages; empty where one is missing or no number."""
+    found = {name: [score for score in scores if score is not None] for name, scores in group.rewards.items()}
+    whole = all(len(scores) == group.size and all(map(isfinite, scores)) for scores in found.values())
+    return found if whole else {}
+
+
 def fit(groups: Sequence[GroupSummary], weights: Sequence[float]) -> bool:
     """Whether there is one weight for each function of every group that was scored."""
     scored = [names for group in groups if (names := names_of(group))]

@@ -9,7 +9,7 @@ from enum import Enum
 from math import sqrt
 from typing import TypeAlias
 
-from grpo_watch.detectors.reward.components import AdvantageOrder, by_group, explained_by_signs, order_of
+from grpo_watch.detectors.reward.components import NOISE, AdvantageOrder, by_group, explained_by_signs, order_of
 from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, NotYet, RunView, breach, no_data, param
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Scalar, Severity, Verdict
 from grpo_watch.engine.reward_functions import ADVANTAGE, names_of
@@ -165,8 +165,6 @@ def _lengths(record: CompletionSummary) -> Reading:
     return Reading(Verdict.BREACH, LENGTHS, message=message, evidence={"columns": names})
 
 
-NOISE = 0.01
-"""Size of advantages below which they are rounding of equal rewards (6e-8 over TRL's 1e-4 was seen)."""
 CLOSE = 0.02
 """How far advantages may be from what the rewards give, as a share of the largest: bfloat16 keeps 0.4 %, and an epsilon
 of 1e-4 beside a deviation of 0.01 takes 1 %."""
@@ -196,13 +194,9 @@ def arithmetic(group: GroupSummary) -> Arithmetic:
     That holds with any deviation or none, and for leave-one-out baselines (factor G / (G - 1)). ``None`` among the
     advantages is a sample that is masked out of the loss.
     """
-    names, advantages = names_of(group), group.rewards.get(ADVANTAGE)
-    if advantages is None or not names or group.prompts != 1:
+    totals, advantages = _totals(group), group.rewards.get(ADVANTAGE)
+    if advantages is None or not totals:
         return Arithmetic.UNCLEAR
-    columns = [[score for score in group.rewards[name] if score is not None] for name in names]
-    if any(len(column) < group.size or not all(abs(score) < LARGEST for score in column) for column in columns):
-        return Arithmetic.UNCLEAR
-    totals = [plain_sum(scores) for scores in zip(*columns, strict=True)]
     counted = [(total, value) for total, value in zip(totals, advantages, strict=True) if value is not None]
     largest = max((abs(value) for _, value in counted), default=0.0)
     if largest < NOISE or not largest < LARGEST:

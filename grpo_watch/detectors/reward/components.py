@@ -6,20 +6,19 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
-from math import isfinite
 from operator import gt, lt
 from statistics import median
 from typing import NamedTuple
 
 from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import GroupSummary, MetricRow, Scalar
-from grpo_watch.engine.reward_functions import ADVANTAGE, FLOAT, RewardFunctionKeys
+from grpo_watch.engine.reward_functions import ADVANTAGE, FLOAT, RewardFunctionKeys, whole_columns
 from grpo_watch.engine.window import correlation, plain_sum, spread
 
 CENTRED = 1e-3
 """Sum of a group's advantages, as a share of the sum of their sizes, that float32 and bfloat16 rounding can leave."""
 NOISE = 0.01
-"""Mean size of advantages below which they are rounding of equal rewards (6e-8 over TRL's 1e-4 was seen)."""
+"""Size of advantages below which they are rounding of equal rewards (6e-8 over TRL's 1e-4 was seen)."""
 COMPARED = 256
 """Completions of a group that are compared pairwise at most: a group of thousands held up all other runs."""
 FLOAT32 = 6e-8
@@ -110,9 +109,7 @@ def _negative(count: int) -> Iterator[tuple[int, ...]]:
 
 def _known(group: GroupSummary) -> tuple[list[float] | None, list[list[float]]]:
     """Advantages and the functions' scores, where every one is a number."""
-    columns = {name: [score for score in column if score is not None] for name, column in group.rewards.items()}
-    if any(len(column) < group.size or not all(map(isfinite, column)) for column in columns.values()):
-        return None, []
+    columns = whole_columns(group)
     functions = [column for name, column in columns.items() if name != ADVANTAGE]
     return (columns.get(ADVANTAGE) if functions else None), functions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from math import comb, inf, isfinite
+from math import comb, inf
 from statistics import median
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from grpo_watch.engine.evidence import FLOAT_NOISE, is_zero, number
 from grpo_watch.engine.metric_names import split_label
 from grpo_watch.engine.metric_trend import EDGE, WIDTH, CountedTrend, at_maximum
 from grpo_watch.engine.records import CompletionSummary, GroupSummary, MetricRow, Reading, Scalar, Stream, Tick, Verdict
-from grpo_watch.engine.reward_functions import ADVANTAGE
+from grpo_watch.engine.reward_functions import ADVANTAGE, whole_columns
 from grpo_watch.engine.window import BATCHES_AHEAD, Window, plain_sum
 
 
@@ -47,8 +47,14 @@ class SpreadOfBatches:
         return ready
 
 
+def _scored(groups: Sequence[GroupSummary]) -> list[dict[str, list[float]]]:
+    """Scores and advantages of each group of several completions of one prompt, where all are known."""
+    found = (whole_columns(group) for group in groups if group.prompts == 1 and group.size > 1)
+    return [columns for columns in found if columns]
+
+
 def _row(groups: tuple[GroupSummary, ...], step: int, run: RunView) -> MetricRow | None:
-    scored = [columns for group in groups if group.prompts == 1 and group.size > 1 and (columns := _columns(group))]
+    scored = _scored(groups)
     if not scored:
         return None
     silent = [all(max(scores) - min(scores) < FLOAT_NOISE for scores in columns.values()) for columns in scored]
@@ -58,13 +64,6 @@ def _row(groups: tuple[GroupSummary, ...], step: int, run: RunView) -> MetricRow
         scores = [score for columns in scored for name in names for score in columns.get(name, ())]
         values["reward_mean"] = plain_sum(scores) / len(scores)
     return MetricRow(run.run, Stream.TRAIN, run.attempt, step, values)
-
-
-def _columns(group: GroupSummary) -> dict[str, list[float]]:
-    """The group's scores by function; empty where one is missing or no number, which may hide a difference."""
-    found = {name: [score for score in scores if score is not None] for name, scores in group.rewards.items()}
-    whole = all(len(scores) == group.size and all(map(isfinite, scores)) for scores in found.values())
-    return found if whole else {}
 
 
 LEAST_ROWS, LEAST_DEAD = 4, 3
@@ -356,7 +355,7 @@ class EqualButForRounding:
 
 def _rounded_to(groups: Sequence[GroupSummary]) -> float | None:
     """The largest advantage, if each group of one prompt has one score per function; None if scores differ."""
-    scored = [columns for group in groups if group.prompts == 1 and group.size > 1 and (columns := _columns(group))]
+    scored = _scored(groups)
     scores = [column for columns in scored for name, column in columns.items() if name != ADVANTAGE]
     equal = bool(scores) and all(max(column) - min(column) < FLOAT_NOISE for column in scores)
     if not equal or not all(ADVANTAGE in columns for columns in scored):
