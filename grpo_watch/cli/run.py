@@ -65,7 +65,7 @@ STOPPED, FAILED = 0, 1
 class Basis:
     """What a daemon runs on, and one that takes its place: it keeps its state in the same folder, with what is left.
 
-    ``address`` is where it is served (``HOST:PORT``).
+    ``address`` is where it is served (``HOST:PORT``), ``shown`` are the runs of which people at the terminal were told.
     """
 
     current: SettingsInForce
@@ -73,6 +73,7 @@ class Basis:
     folder: Path
     state_writer: StateWriter
     address: str
+    shown: set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def running(
         clock=SteadyClock(time.time, time.monotonic),
         timer=time.monotonic,
         plan=plan_of(settings, exit_when_done=exit_when_done, page=front.page),
-        report=lambda snapshot: show(*lines_of(snapshot)),
+        report=partial(_tell, basis.shown, lines_of),
         dispatcher=pushed.dispatcher,
         outdated=pushed.outdated,
     )
@@ -225,7 +226,15 @@ def _opened(
     except BaseException:
         front.close()
         raise
-    return Basis(current, places, folder, state_writer, front.address), front, pushed
+    shown = before.shown if before else set[str]()
+    return Basis(current, places, folder, state_writer, front.address, shown), front, pushed
+
+
+def _tell(shown: set[str], lines_of: LinesOf, snapshot: RunSnapshot) -> None:
+    """Print the lines of a run that was read for the first time."""
+    if snapshot.run not in shown:
+        show(*lines_of(snapshot))
+    shown.add(snapshot.run)
 
 
 def plan_of(settings: Settings, *, exit_when_done: bool, page: str = "") -> DaemonOptions:

@@ -82,6 +82,7 @@ def test_receivers_are_added_changed_and_removed_while_it_runs(tmp_path: Path) -
         assert reported(second) == [fired]
         assert reported(third) == []
         assert "only after a restart" not in daemon.said()
+        assert daemon.said().count(f"watching {FROZEN} ") == 1
         assert "geheim" not in daemon.said()
 
 
