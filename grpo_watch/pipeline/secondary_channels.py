@@ -22,73 +22,58 @@ ROUNDING = 1e-3
 
 ENOUGH_ROWS = 5
 """Rows of another channel that were compared before it may count as another job's; half of them must contradict."""
-DISPUTED = 2_000
-"""Contradictions kept one by one; more are only counted."""
 NOT_COMPARED = frozenset({"epoch"})
 """A place, no measurement: Trainers before 5 print it with two decimals, and log it whole elsewhere."""
 
 
-class _ChannelValue(NamedTuple):
+class _Given(NamedTuple):
     channel: str
     values: Mapping[str, float | None]
     resolution: float
 
 
-class _Dispute(NamedTuple):
-    own_channel: str
-    own: float
-    other: float
-    rounding: float
-
-
 @dataclass(slots=True)
 class ChannelAgreement:
-    """Compares the rows of other channels with those that were given; never decides between them.
+    """Compares the rows of other channels with those that were given; never decides between two values.
 
-    A value that contradicts one attempt and agrees with the next one at the same step belongs to that one: a Trainer's
-    state file holds what was logged last. Then its contradiction is withdrawn.
+    ``conflicts``: how many values contradict the primary's, by the channel whose value was not used.
     """
 
+    conflicts: Counter[str] = field(default_factory=Counter)
     _compared: Counter[str] = field(default_factory=Counter)
     _contradicting: Counter[str] = field(default_factory=Counter)
-    _uncounted: Counter[str] = field(default_factory=Counter)
-    _logged: dict[tuple[int, int], _ChannelValue] = field(default_factory=dict)
-    _disputes: dict[tuple[int, str, str], _Dispute] = field(default_factory=dict)
-
-    @property
-    def conflicts(self) -> Counter[str]:
-        """How many values contradict the primary's, by the channel whose value was not used."""
-        return self._uncounted + Counter(channel for _, channel, _ in self._disputes)
+    _first: dict[str, str] = field(default_factory=dict)
+    _given: dict[tuple[int, int], _Given] = field(default_factory=dict)
 
     def keep(
         self, place: tuple[int, int], channel: str, values: Mapping[str, float | None], resolution: float | None
     ) -> None:
         """Remember the row that was given for this (attempt, step)."""
-        if len(self._logged) >= REMEMBERED:
-            del self._logged[next(iter(self._logged))]
-        self._logged[place] = _ChannelValue(channel, values, resolution or 0.0)
-        if self._disputes and place[0] > 1:
-            self._withdraw(place[1], values)
+        if len(self._given) >= REMEMBERED:
+            del self._given[next(iter(self._given))]
+        self._given[place] = _Given(channel, values, resolution or 0.0)
 
     def compare(
         self, place: tuple[int, int], channel: str, values: Mapping[str, float | None], resolution: float | None
     ) -> None:
         """Note the values that differ from the primary's by more than the two channels' rounding."""
-        logged = self._logged.get(place)
-        if logged is None:
+        given = self._given.get(place)
+        if given is None:
             return
-        self._compared[channel] += 1
-        rounding, before = logged.resolution + (resolution or 0.0), len(self._disputes) + self._uncounted[channel]
-        for name in (values.keys() & logged.values.keys()) - NOT_COMPARED:
-            own, other = logged.values[name], values[name]
+        rounding, before = given.resolution + (resolution or 0.0), self.conflicts[channel]
+        for name in sorted((values.keys() & given.values.keys()) - NOT_COMPARED):
+            own, other = given.values[name], values[name]
             if own is not None and other is not None and not _agree(own, other, rounding):
-                self._dispute((place[1], channel, name), _Dispute(logged.channel, own, other, rounding))
-        self._contradicting[channel] += len(self._disputes) + self._uncounted[channel] > before
+                both = f"{name} is {own:.6g} in {given.channel} and {other:.6g} in {channel}"
+                self._first.setdefault(channel, f"step {place[1]}: {both}")
+                self.conflicts[channel] += 1
+        self._compared[channel] += 1
+        self._contradicting[channel] += self.conflicts[channel] > before
 
     def names(self, place: tuple[int, int]) -> Collection[str]:
         """The metrics of the row that was given for this (attempt, step); empty where it is not remembered."""
-        logged = self._logged.get(place)
-        return () if logged is None else logged.values.keys()
+        given = self._given.get(place)
+        return () if given is None else given.values.keys()
 
     def trusts(self, channel: str) -> bool:
         """Whether a channel's rows may fill steps: not where most that could be compared are another job's."""
@@ -97,32 +82,16 @@ class ChannelAgreement:
 
     def forget(self) -> None:
         """Another channel is primary now; the old one's rows are no longer compared."""
-        self._logged.clear()
+        self._given.clear()
 
     def summary(self) -> str:
-        """One line for people; empty where the channels agree."""
-        count = self.conflicts.total()
-        if not count:
+        """One line for people about the first channel that looks like another job's; empty where none does."""
+        other = next((channel for channel in self._first if not self.trusts(channel)), None)
+        if other is None:
             return ""
-        values = "1 value" if count == 1 else f"{count} values"
-        first = f": {self._first()}" if self._disputes else ""
-        return f"channels contradict each other in {values}, the first named is used{first}"
-
-    def _first(self) -> str:
-        (step, channel, name), dispute = min(self._disputes.items())
-        return f"step {step}: {name} is {dispute.own:.6g} in {dispute.own_channel} and {dispute.other:.6g} in {channel}"
-
-    def _dispute(self, where: tuple[int, str, str], dispute: _Dispute) -> None:
-        if len(self._disputes) < DISPUTED:
-            self._disputes.setdefault(where, dispute)
-        else:
-            self._uncounted[where[1]] += 1
-
-    def _withdraw(self, step: int, values: Mapping[str, float | None]) -> None:
-        for where, dispute in list(self._disputes.items()):
-            own = values.get(where[2]) if where[0] == step else None
-            if own is not None and _agree(own, dispute.other, dispute.rounding):
-                del self._disputes[where]
+        return (
+            f"{other} contradicts the run's rows at most of their steps, none is filled from it: {self._first[other]}"
+        )
 
 
 def _agree(own: float, other: float, rounding: float) -> bool:

@@ -99,26 +99,30 @@ def test_it_is_chinese_where_the_settings_say_so(
     assert "  logging.jsonl：跳过 1 处不是合法 JSON；第一处：not-json: line 2: " in capsys.readouterr().out
 
 
+def another_job(run: Path) -> None:
+    """The console of another job in the folder of a run, five of its rows."""
+    rows = (f"{{'loss': 9.5, 'reward': 0.1, 'global_step/max_steps': '{step}/60'}}" for step in range(3, 8))
+    (run / "train.log").write_text("[INFO:swift] start\n" + "\n".join(rows) + "\n", encoding="utf-8")
+
+
 @pytest.mark.parametrize("shown_as", ["text", "markdown", "html"])
 def test_notes_are_chinese_in_every_report(
     shown_as: str, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
-    (run / "train.log").write_text(
-        "[INFO:swift] start\n{'loss': 9.5, 'reward': 0.1, 'global_step/max_steps': '3/60'}\n", encoding="utf-8"
-    )
+    another_job(run)
     run_cli(["check", str(run), "--format", shown_as])
-    assert re.search(r"各数据源有 \d+ 个值互相矛盾，以排在前面的为准：第 3 步：loss 在", capsys.readouterr().out)
+    assert re.search(
+        r"train\.log 与本任务的行在多数共同步上矛盾，不用它补任何一步：第 3 步：loss 在", capsys.readouterr().out
+    )
 
 
 def test_contradicting_channels_are_reported_and_are_no_finding(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A console of another job in the folder: its loss of 9.5 at step 3 is not the JSON lines' 0.0 to four digits."""
-    (run / "train.log").write_text(
-        "[INFO:swift] start\n{'loss': 9.5, 'reward': 0.1, 'global_step/max_steps': '3/60'}\n", encoding="utf-8"
-    )
+    another_job(run)
     assert run_cli(["sources", str(run)]) == 0
     output = capsys.readouterr().out.replace("\n", " ")
-    assert "channels contradict each other in" in output
+    assert "train.log contradicts the run's rows at most of their steps" in output
     assert "step 3: loss is" in output
     run_cli(["check", str(run), "--format", "json"])
     (found,) = json.loads(capsys.readouterr().out)["runs"]

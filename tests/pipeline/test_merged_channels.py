@@ -32,7 +32,6 @@ from grpo_watch.pipeline.channel_merge import ChannelMerge
 from grpo_watch.pipeline.offline import replay
 from grpo_watch.pipeline.open_run import OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
-from grpo_watch.pipeline.secondary_channels import DISPUTED, ChannelAgreement
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.sources.discovery.discover import discover
 from tests.support.bundles import RECORDED
@@ -217,22 +216,6 @@ def test_the_last_waiting_row_of_an_attempt_is_no_misprint() -> None:
     assert election is not None
     got = rewards([*records, *assembler.feed(election)])
     assert list(got) == [(1, 200), (1, 400), (1, 600)]
-
-
-def test_contradictions_that_are_only_counted_outlast_those_that_are_withdrawn() -> None:
-    """The second attempt has the values of the other channel for all contradictions that were kept one by one."""
-    agreement, names = ChannelAgreement(), [f"m{number}" for number in range(100)]
-    places = [(1, step) for step in range(DISPUTED // len(names))]
-    for place in places:
-        agreement.keep(place, "a", dict.fromkeys(names, 1.0), None)
-        agreement.compare(place, "b", dict.fromkeys(names, 2.0), None)
-    agreement.keep((1, 99), "a", dict.fromkeys(names[:5], 1.0), None)
-    agreement.compare((1, 99), "b", dict.fromkeys(names[:5], 2.0), None)
-    assert agreement.conflicts == {"b": DISPUTED + 5}
-    for _, step in places:
-        agreement.keep((2, step), "a", dict.fromkeys(names, 2.0), None)
-    assert agreement.conflicts == {"b": 5}
-    assert agreement.summary() == "channels contradict each other in 5 values, the first named is used"
 
 
 def test_another_jobs_rows_are_not_appended(tmp_path: Path) -> None:

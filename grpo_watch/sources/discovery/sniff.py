@@ -253,8 +253,7 @@ def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> Sn
         return SniffedFile(ChannelContent.TABLE)
     if holds_document(path, roots, head):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
-    found = SniffedFile(ChannelContent.TABLE, problem=HEADER_NEEDED) if named else SniffedFile(None)
-    return SniffedFile(ChannelContent.CONSOLE) if name.endswith(HTML) and signs_of(head).rows else found
+    return SniffedFile(ChannelContent.TABLE, problem=HEADER_NEEDED) if named else SniffedFile(None)
 
 
 def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
@@ -320,8 +319,7 @@ def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     text = whole_text(path, roots) if listed or MAY_HOLD_ROWS.search(head) else None
     if text is not None and holds_rows(text, name):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
-    wrapped = WRAPS_TEXT.search(head) is not None and signs_of(head).rows
-    return SniffedFile(ChannelContent.CONSOLE if wrapped else ChannelContent.TRAINER_STATE if listed else None)
+    return SniffedFile(ChannelContent.TRAINER_STATE if listed else None)
 
 
 def lone_number(path: Path, head: bytes) -> str:
