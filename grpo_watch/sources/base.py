@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 
 from grpo_watch.engine.records import Cursor, Item, Scalar
 from grpo_watch.sources.files.reading import TurnBudget
@@ -50,6 +51,22 @@ class Skip(str, Enum):
     LOST = "lost"
     DUPLICATE = "duplicate"
     NOT_READ = "not-read-yet"
+
+
+Remembered = TypeVar("Remembered", bound=Struct)
+
+
+def remembered(state: Struct) -> str:
+    """What a reader remembers across a restart, as the text of a cursor's state (NaN and infinities included)."""
+    return json.dumps(to_builtins(state))
+
+
+def recalled(kind: type[Remembered], text: Scalar) -> Remembered:
+    """The state in such a text; a new one where there is none, or one of another version."""
+    try:
+        return convert(json.loads(str(text)), kind, str_keys=True) if text else kind()
+    except (ValueError, ValidationError):
+        return kind()
 
 
 EACH_END = 150

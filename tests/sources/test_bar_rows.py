@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grpo_watch.engine.records import RawRow
+from grpo_watch.sources.base import recalled, remembered
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.rows.bars import BarRows
 
@@ -56,5 +57,5 @@ def test_a_reader_goes_on_where_another_stopped() -> None:
     for cut in range(len(pieces)):
         first = BarRows()
         steps = [row.step for piece in pieces[:cut] for row in first.rows_of(piece)]
-        second = BarRows(first.state())
+        second = recalled(BarRows, remembered(first))
         assert steps + [row.step for piece in pieces[cut:] for row in second.rows_of(piece)] == expected

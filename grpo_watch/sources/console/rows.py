@@ -18,6 +18,7 @@ from grpo_watch.engine.records import (
     Setting,
     Stream,
 )
+from grpo_watch.sources.base import recalled, remembered
 from grpo_watch.sources.console.markers import FAILED, ConsoleMarkers, repeated
 from grpo_watch.sources.console.step_placement import StepPlacement
 from grpo_watch.sources.rows.bars import ProgressBar
@@ -39,7 +40,7 @@ class ConsoleRows:
 
     def __init__(self, name: str, segment: int, state: Mapping[str, Scalar]) -> None:
         self.name, self.segment = name, segment
-        self.steps = StepPlacement(state)
+        self.steps = recalled(StepPlacement, state.get("steps"))
         self.framework = str(state.get("framework") or "")
         self.counted = state.get("counted") is True
         self.reported: deque[str] = deque(filter(None, str(state.get("told") or "").split("\n")), maxlen=REPORTED)
@@ -55,7 +56,12 @@ class ConsoleRows:
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart while idle."""
         counted = {**+self.failed, **({"counted": True} if self.counted else {})}
-        return {**self.steps.state(), "framework": self.framework, "told": "\n".join(self.reported), **counted}
+        return {
+            "steps": remembered(self.steps),
+            "framework": self.framework,
+            "told": "\n".join(self.reported),
+            **counted,
+        }
 
     def _save(self) -> None:
         """Keep the state before this piece: it may give several items, or hold something back."""
@@ -109,7 +115,7 @@ class ConsoleRows:
             if self._held[0].stream is not None:
                 self._place(steps.last if steps.last is not None else steps.bar or 0)
             else:
-                self._place(steps.slots.popleft() if steps.slots else steps.counted())
+                self._place(steps.slots.pop(0) if steps.slots else steps.counted())
 
     def _bar(self, bar: ProgressBar) -> None:
         steps = self.steps

@@ -4,22 +4,94 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+
+from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
-from grpo_watch.engine.records import Scalar
 from grpo_watch.sources.rows.bars import ProgressBar, training_bar
 
 SLOTS = 256
 """Announced rows that are waited for: a block-buffered log is behind its bars by at most two 8 KB buffers."""
-KEPT = (
-    *("total", "bar", "last", "candidate", "follows", "gap", "rows"),
-    *("proved", "wiped", "titled", "over", "first", "guessed"),
-)
-"""What is remembered across a restart as it is."""
+
+SHARP = 0.3
+"""Steps that the rounding of an epoch may leave open; with more it shows no single step."""
+SLACK = 0.02
+LATE = 2
+"""Steps that a bar may be behind its row."""
+FINE = 4
+"""Significant digits that transformers 5 prints; versions before round to two decimals."""
 
 
-class StepPlacement:
+class EpochFit(Struct):
+    """The number of steps of an epoch: as printed, or between two bounds that the rows so far leave.
+
+    A step that fits stays; one that a late bar shows is corrected; where rows contradict each other nothing is.
+    """
+
+    printed: int | None = None
+    fine: bool = False
+    _bounds: tuple[float, float] | None = None
+    _first: tuple[float, float] | None = None
+
+    def set_length(self, length: int) -> None:
+        """The trainer printed how many steps an epoch has."""
+        self.printed = length
+
+    def restart(self) -> None:
+        """Another attempt begins; what was learned may be another's."""
+        self._bounds = self._first = None
+
+    def step(
+        self, shown: int, epoch: float | None, last: int | None, total: int | None, length: int | None = None
+    ) -> int:
+        """The step of a row.
+
+        Args:
+            shown: the step by what surrounds the row.
+            epoch: what the row says; None or 0: nothing.
+            last: the step of the row before.
+            total: the planned steps.
+            length: steps of an epoch, where the trainer printed none.
+        """
+        if not epoch or epoch < 0 or not math.isfinite(epoch):
+            return shown
+        self.fine = self.fine or round(epoch, 2) != epoch
+        half = 0.5 * (10.0 ** (math.floor(math.log10(epoch)) + 1 - FINE) if self.fine else 0.01)
+        length = self.printed or length
+        found = _by_length(epoch, half, length) if length else self._by_bounds(max(shown, 1), epoch, half)
+        return found if found is not None and (last or 0) < found <= (total or found) else shown
+
+    def _by_bounds(self, shown: int, epoch: float, half: float) -> int | None:
+        """Keep the step if it fits the rows before; else take the one step that fits, if a late bar explains it."""
+        if (found := self._fitting(shown, epoch, half)) is None:
+            if self._first is not None and self._first[1] < epoch:  # suppose that row was a step ahead of its bar, too
+                step, begin = self._first
+                self._bounds, self._first = _length(step + 1, begin, min(half, begin / 2)), None
+            found = self._fitting(shown, epoch, half)
+        if found is None:
+            self._bounds, self._first, found = None, (shown, epoch), shown
+        bounds = _length(found, epoch, half)
+        low, high = self._bounds or bounds
+        self._bounds = max(low, bounds[0]), min(high, bounds[1])
+        self._first = self._first or (found, epoch)
+        return found
+
+    def _fitting(self, shown: int, epoch: float, half: float) -> int | None:
+        if self._bounds is None:
+            return None
+        least, most = (epoch - half) * self._bounds[0] - SLACK, (epoch + half) * self._bounds[1] + SLACK
+        if least <= shown <= most:
+            return shown
+        only = math.ceil(least)
+        return only if only == math.floor(most) and shown < only <= shown + LATE else None
+
+
+def _by_length(epoch: float, half: float, length: int) -> int | None:
+    step = round(epoch * length)
+    return step if half * length < SHARP and abs(epoch * length - step) <= half * length + SLACK else None
+
+
+class StepPlacement(Struct):
     """The state that rows are placed by.
 
     tqdm writes a row in three moves: it wipes the bar, writes the row, and draws the bar again, which then shows the
@@ -39,24 +111,17 @@ class StepPlacement:
     candidate: int | None = None
     follows: int | None = None
     guess: int | None = None
-    gap, rows = 1, 0
-    proved = wiped = titled = over = first = guessed = False
-
-    def __init__(self, state: Mapping[str, Scalar]) -> None:
-        for name in KEPT:
-            if state.get(name) is not None:
-                setattr(self, name, state[name])
-        pairs = (pair.partition(":") for pair in str(state.get("lengths") or "").split())
-        self.lengths = {int(total): int(length) for total, _, length in pairs}
-        self.epochs = EpochFit(str(state.get("epochs") or ""))
-        self.slots = deque((int(slot) for slot in str(state.get("slots") or "").split()), maxlen=SLOTS)
-
-    def state(self) -> dict[str, Scalar]:
-        """All of it as JSON scalars."""
-        kept = {name: getattr(self, name) for name in KEPT}
-        lengths = " ".join(f"{total}:{length}" for total, length in self.lengths.items())
-        slots = " ".join(map(str, self.slots))
-        return {**kept, "lengths": lengths, "epochs": self.epochs.state(), "slots": slots}
+    gap: int = 1
+    rows: int = 0
+    proved: bool = False
+    wiped: bool = False
+    titled: bool = False
+    over: bool = False
+    first: bool = False
+    guessed: bool = False
+    lengths: dict[int, int] = field(default_factory=dict)
+    epochs: EpochFit = field(default_factory=EpochFit)
+    slots: list[int] = field(default_factory=list)
 
     def at_once(self, *, train: bool) -> int | None:
         """The step of a row that came just now, or None if what comes next decides it."""
@@ -65,7 +130,7 @@ class StepPlacement:
         if not train:
             return self.last if self.slots or self.bar is None else self.bar
         if self.slots:
-            return self.slots.popleft()
+            return self.slots.pop(0)
         if self.bar is not None:
             return self.bar if self.bar > (self.last or 0) else self.counted()
         return None if self.titled or self.last is None else self.counted()
@@ -141,97 +206,9 @@ class StepPlacement:
         if direct and train_waits:
             self.slots.clear()
         elif self.wiped and not direct and bar.step and (not self.slots or self.slots[-1] != bar.step):
-            self.slots.append(bar.step)
+            self.slots = [*self.slots, bar.step][-SLOTS:]
         self.wiped = False
         return direct
-
-
-SHARP = 0.3
-"""Steps that the rounding of an epoch may leave open; with more it shows no single step."""
-SLACK = 0.02
-LATE = 2
-"""Steps that a bar may be behind its row."""
-FINE = 4
-"""Significant digits that transformers 5 prints; versions before round to two decimals."""
-
-
-class EpochFit:
-    """The number of steps of an epoch: as printed, or between two bounds that the rows so far leave.
-
-    A step that fits stays; one that a late bar shows is corrected; where rows contradict each other nothing is.
-
-    Args:
-        state: what ``state()`` of an earlier reader gave.
-    """
-
-    def __init__(self, state: str = "") -> None:
-        parts = [*state.split("|"), "", "", ""]
-        self.printed = int(parts[0]) if parts[0] else None
-        self.fine = bool(parts[1])
-        self._bounds = _pair(parts[2])
-        self._first = _pair(parts[3])
-
-    def state(self) -> str:
-        """All of it as one text."""
-        pairs = (f"{pair[0]!r}:{pair[1]!r}" if pair else "" for pair in (self._bounds, self._first))
-        return "|".join((str(self.printed or ""), "fine" if self.fine else "", *pairs))
-
-    def set_length(self, length: int) -> None:
-        """The trainer printed how many steps an epoch has."""
-        self.printed = length
-
-    def restart(self) -> None:
-        """Another attempt begins; what was learned may be another's."""
-        self._bounds = self._first = None
-
-    def step(
-        self, shown: int, epoch: float | None, last: int | None, total: int | None, length: int | None = None
-    ) -> int:
-        """The step of a row.
-
-        Args:
-            shown: the step by what surrounds the row.
-            epoch: what the row says; None or 0: nothing.
-            last: the step of the row before.
-            total: the planned steps.
-            length: steps of an epoch, where the trainer printed none.
-        """
-        if not epoch or epoch < 0 or not math.isfinite(epoch):
-            return shown
-        self.fine = self.fine or round(epoch, 2) != epoch
-        half = 0.5 * (10.0 ** (math.floor(math.log10(epoch)) + 1 - FINE) if self.fine else 0.01)
-        length = self.printed or length
-        found = _by_length(epoch, half, length) if length else self._by_bounds(max(shown, 1), epoch, half)
-        return found if found is not None and (last or 0) < found <= (total or found) else shown
-
-    def _by_bounds(self, shown: int, epoch: float, half: float) -> int | None:
-        """Keep the step if it fits the rows before; else take the one step that fits, if a late bar explains it."""
-        if (found := self._fitting(shown, epoch, half)) is None:
-            if self._first is not None and self._first[1] < epoch:  # suppose that row was a step ahead of its bar, too
-                step, begin = self._first
-                self._bounds, self._first = _length(step + 1, begin, min(half, begin / 2)), None
-            found = self._fitting(shown, epoch, half)
-        if found is None:
-            self._bounds, self._first, found = None, (shown, epoch), shown
-        bounds = _length(found, epoch, half)
-        low, high = self._bounds or bounds
-        self._bounds = max(low, bounds[0]), min(high, bounds[1])
-        self._first = self._first or (found, epoch)
-        return found
-
-    def _fitting(self, shown: int, epoch: float, half: float) -> int | None:
-        if self._bounds is None:
-            return None
-        least, most = (epoch - half) * self._bounds[0] - SLACK, (epoch + half) * self._bounds[1] + SLACK
-        if least <= shown <= most:
-            return shown
-        only = math.ceil(least)
-        return only if only == math.floor(most) and shown < only <= shown + LATE else None
-
-
-def _by_length(epoch: float, half: float, length: int) -> int | None:
-    step = round(epoch * length)
-    return step if half * length < SHARP and abs(epoch * length - step) <= half * length + SLACK else None
 
 
 SUMMARY = re.compile(rb"['\"]train_runtime['\"][^{}\r\n]{0,1000}['\"]epoch['\"]: ['\"]?(\d{1,6}(?:\.\d{1,8})?)\b")
@@ -265,8 +242,3 @@ def _steps_of_epoch(total: int, epoch: float) -> int | None:
 def _length(step: float, epoch: float, half: float) -> tuple[float, float]:
     """Between which numbers of steps an epoch has."""
     return step / (epoch + half), step / max(epoch - half, epoch / 2)
-
-
-def _pair(text: str) -> tuple[float, float] | None:
-    first, _, second = text.partition(":")
-    return (float(first), float(second)) if second else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.framework_tables import frameworks
@@ -91,27 +92,24 @@ SHOWS = re.compile(rb"reward|return|score|\bkl", re.IGNORECASE)
 EPOCH = re.compile(r"epoch\D{0,3}(\d{1,6})", re.IGNORECASE)
 
 
-class BarRows:
+class BarRows(Struct):
     """Gives a row when the bar moves on: the last metrics shown at a count are those of the iteration.
 
     A bar that is redrawn with the same metrics, or counts on without new ones, gives none. One that begins again goes
     on from the steps before if its label names a later epoch.
-
-    Args:
-        state: what ``state`` gave before a restart.
     """
 
-    def __init__(self, state: str = "") -> None:
-        kept = json.loads(state) if state else [None, {}, {}, 0, 0, 0]
-        self._done: int | None
-        self._done, self._shown, self._given, self._first, self._offset, self._epoch = kept
-        self._total = 0
+    _done: int | None = None
+    _shown: dict[str, float] = field(default_factory=dict)
+    _given: dict[str, float] = field(default_factory=dict)
+    _first: int = 0
+    _offset: int = 0
+    _epoch: int = 0
 
-    def state(self) -> str:
-        """All that later bars need; empty while no bar showed metrics."""
-        if self._done is None:
-            return ""
-        return json.dumps([self._done, self._shown, self._given, self._first, self._offset, self._epoch])
+    @property
+    def begun(self) -> bool:
+        """Whether a bar showed metrics."""
+        return self._done is not None
 
     @property
     def sure(self) -> bool:
@@ -135,7 +133,7 @@ class BarRows:
             return ()
         done, total = int(found["done"]), int(found["total"])
         rows = self._moved(done, total, label) if done != self._done else ()
-        self._done, self._shown, self._total = done, values, total
+        self._done, self._shown = done, values
         return rows
 
     def flush(self) -> Sequence[MetricLine]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import OF_LEARNING, OF_UPDATES, guess, names_updates
@@ -49,13 +46,6 @@ TITLED = re.compile(rb"eval|validation|held.?out|sample|completion|example", re.
 EXAMPLE = re.compile(rb"\b(?:examples?|usage|format)\b", re.IGNORECASE)
 """What a line that ends with a colon says above a row that is quoted."""
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
-KEPT = (
-    *("sure", "_near", "_carried", "_above", "_end", "_last", "_template", "_noisy"),
-    *("_example", "_quoted", "_below", "_begin"),
-)
-"""What is remembered across a restart as it is, beside the steps."""
-OLDER = ("sure", "_near", "_coarse", "_leads", "_rows", "_offset", "_before", "_carried", "_above", *KEPT[4:])
-"""What older versions kept in a list."""
 
 
 class _Block(Struct):
@@ -113,7 +103,7 @@ class _Block(Struct):
         return MetricLine(self.step, values, max_steps=total, resolution=resolution)
 
 
-class KeyDecimals:
+class KeyDecimals(Struct):
     """The decimals that each key was printed with, and so what its zeros can hide.
 
     A key that has shown more decimals than its zero is printed in full, and the zero is one. ``0.0`` is how Python
@@ -121,9 +111,8 @@ class KeyDecimals:
     number of the log has shown that numbers are printed in full: another count of decimals under the same key.
     """
 
-    def __init__(self, most: Mapping[str, int] | None = None, *, in_full: bool = False) -> None:
-        self.most = dict(most or {})
-        self.in_full = in_full
+    most: dict[str, int] = field(default_factory=dict)
+    in_full: bool = False
 
     def resolution(self, texts: Mapping[str, str]) -> float | None:
         """Half a unit of the last decimal of the zeros of a row that may be small numbers; None: there are none."""
@@ -141,55 +130,39 @@ class KeyDecimals:
         return 0.5 * 10.0 ** -min(zeros) if zeros else None
 
 
-class OwnLines:
+class OwnLines(Struct):
     """Takes a log line by line; gives rows from the third consistent one on, the first three together.
 
     A row is one line with a step, a reward and another number; or such fields over several lines, which end with the
     field that stood last before the first one came again. Of several lines only fields that may be a metric count. Of
     several ranks the first is read. ``OwnSteps`` says which steps the rows have.
 
-    Args:
-        state: what ``state`` gave before a restart.
-        names: what the log calls a metric (or the step) → its canonical name.
+    ``names``: what the log calls a metric (or the step) → its canonical name. ``sure``: it is a log of rows.
     """
 
-    def __init__(self, state: str = "", names: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._names, self._asked_for = names, tuple(name.encode() for name in names)
-        self._block = _Block()
-        self._last = self._end = ""
-        self._held: list[MetricLine] = []
-        self._template: list[str] = []
-        self._noisy: list[str] = []
-        self._steps = OwnSteps()
-        self._near = self.sure = self._example = self._quoted = False
-        self._below: list[str] | None = None
-        """The fields below a title of something else so far; None: there is none."""
-        self._begin: str | None = None
-        self._carried: int | None = None
-        self._above: list[int | None] = []
-        self._decimals = KeyDecimals()
-        if state:
-            self._restore(json.loads(state))
+    names: Mapping[str, str] = field(default_factory=dict)
+    sure: bool = False
+    _block: _Block = field(default_factory=_Block)
+    _last: str = ""
+    _end: str = ""
+    _held: list[MetricLine] = field(default_factory=list)
+    _template: list[str] = field(default_factory=list)
+    _noisy: list[str] = field(default_factory=list)
+    _steps: OwnSteps = field(default_factory=OwnSteps)
+    _near: bool = False
+    _example: bool = False
+    _quoted: bool = False
+    _below: list[str] | None = None
+    """The fields below a title of something else so far; None: there is none."""
+    _begin: str | None = None
+    _carried: int | None = None
+    _above: list[int | None] = field(default_factory=list)
+    _decimals: KeyDecimals = field(default_factory=KeyDecimals)
 
-    def state(self) -> str:
-        """All that later lines need, as text; empty while nothing that looks like a row was seen."""
-        if not (self._held or self.sure or self._block.values):
-            return ""
-        held = [(row.step, row.values, row.max_steps, row.resolution) for row in self._held]
-        decimals = (self._decimals.most, self._decimals.in_full)
-        kept = {**{name: getattr(self, name) for name in KEPT}, **self._steps.state()}
-        return json.dumps({**kept, "held": held, "block": astuple(self._block), "decimals": decimals})
-
-    def _restore(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
-        if not isinstance(state, Mapping):
-            state = dict(zip(OLDER, [*state[0][:4], *state[1], *state[2:4], *state[6:8]], strict=False))
-        for name in KEPT:
-            setattr(self, name, state.get(name, getattr(self, name)))
-        self._steps.restore(state)
-        self._held = [MetricLine(s, v, max_steps=m, resolution=r) for s, v, m, r in state.get("held", ())]
-        self._block = _Block(*state.get("block", ()))
-        decimals = state.get("decimals", ({}, False))
-        self._decimals = KeyDecimals(decimals[0], in_full=decimals[1])
+    @property
+    def begun(self) -> bool:
+        """Whether something that looks like a row was seen."""
+        return bool(self._held or self.sure or self._block.values)
 
     @property
     def counted(self) -> bool:
@@ -208,8 +181,8 @@ class OwnLines:
             return ()
         rank, text = bare_line(data.decode("utf-8", "replace"))
         fields = fields_in(text)
-        if self._names:
-            fields = [one._replace(name=self._names.get(one.name, one.name)) for one in fields]
+        if self.names:
+            fields = [one._replace(name=self.names.get(one.name, one.name)) for one in fields]
         if not fields or rank or TITLE.fullmatch(text):
             self.passed(data)
             return ()
@@ -268,7 +241,7 @@ class OwnLines:
 
     def wants(self, data: bytes) -> bool:
         """Whether a line may hold fields of a row."""
-        return may_show(data) or (len(data) <= LONGEST and any(name in data for name in self._asked_for))
+        return may_show(data) or (len(data) <= LONGEST and any(name.encode() in data for name in self.names))
 
     def _alone(self, alone: _Block, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
         """A line that is a row by itself: a new one, unless it adds to the step that the lines before it name."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
 from grpo_watch.engine.records import Scalar
 from grpo_watch.frameworks.guessing import guess
 from grpo_watch.frameworks.line_reader import MetricLine
 from grpo_watch.frameworks.row_numbers import number
+from grpo_watch.sources.base import recalled, remembered
 from grpo_watch.sources.rows.bars import BarRows, training_bar
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.layouts import step_key
@@ -51,20 +53,14 @@ def begins_own_row(data: bytes) -> bool:
     return bool(fields) and any(guess(one.name) is not None for one in fields[:1] if not (one.is_step or one.counts))
 
 
-class PrintedColumns:
+class PrintedColumns(Struct):
     """Takes a log line by line: a header that names a step and a reward opens a table, other text ends it.
 
-    Args:
-        state: what ``state`` gave before a restart.
+    ``names``: what a header calls a metric (or the step) → its canonical name.
     """
 
-    def __init__(self, state: str = "", names: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._header: list[str] = json.loads(state) if state else []
-        self._own = {name: column for column, name in names.items()}
-
-    def state(self) -> str:
-        """The header of the open table, as text; empty where none is open."""
-        return json.dumps(self._header) if self._header else ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    _header: list[str] = field(default_factory=list)
 
     @property
     def open(self) -> bool:
@@ -73,7 +69,7 @@ class PrintedColumns:
 
     def rows_of(self, data: bytes) -> Sequence[MetricLine]:
         """The row that a line is."""
-        named = self._header or self._own or b"eward" in data or b"eturn" in data
+        named = self._header or self.names or b"eward" in data or b"eturn" in data
         if len(data) > LONGEST or not named:
             return ()
         text = data.decode("utf-8", "replace").strip()
@@ -81,7 +77,7 @@ class PrintedColumns:
             return ()
         if self._header and (row := self._row(text)) is not None:
             return (row,)
-        self._header = header_of(text, self._own)
+        self._header = header_of(text, {name: column for column, name in self.names.items()})
         return ()
 
     def _row(self, text: str) -> MetricLine | None:
@@ -131,14 +127,18 @@ class OwnRows:
     """
 
     def __init__(self, state: Mapping[str, Scalar], names: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._lines = OwnLines(str(state.get("own") or ""), names)
-        self._columns = PrintedColumns(str(state.get("columns") or ""), names)
-        self._bars = BarRows(str(state.get("bars") or ""))
+        self._lines, self._columns = (
+            recalled(OwnLines, state.get("own")),
+            recalled(PrintedColumns, state.get("columns")),
+        )
+        self._lines.names = self._columns.names = names
+        self._bars = recalled(BarRows, state.get("bars"))
 
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart; nothing while nothing that looks like a row was seen."""
-        kept = {"own": self._lines.state(), "columns": self._columns.state(), "bars": self._bars.state()}
-        return {name: state for name, state in kept.items() if state}
+        lines, columns, bars = self._lines, self._columns, self._bars
+        kept = {"own": (lines, lines.begun), "columns": (columns, columns.open), "bars": (bars, bars.begun)}
+        return {name: remembered(reader) for name, (reader, begun) in kept.items() if begun}
 
     @property
     def sure(self) -> bool:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from grpo_watch.frameworks.line_reader import MetricLine
-
-KEPT = ("_rows", "_offset", "_total", "_before", "_coarse", "_leads")
-"""What is remembered across a restart."""
-
 
 MOST_UPDATES = 8
 """Updates of one rollout at most (PPO's epochs times its mini-batches); a training of so few steps ends there."""
 
 
-class OwnSteps:
+class OwnSteps(Struct):
     """The steps of a log's rows.
 
     Rows without a step have that of the newest counter above them, if it rises from row to row (``Iteration 12``, then
@@ -28,20 +24,14 @@ class OwnSteps:
     ``counted``: a row's step is its number.
     """
 
-    def __init__(self) -> None:
-        self.counted = False
-        self._rows = self._offset = self._total = 0
-        self._coarse = self._leads = False
-        self._before: tuple[int, int] | None = None  # step and epoch of the row before
-
-    def state(self) -> dict[str, Any]:
-        """What later rows need."""
-        return {name: getattr(self, name) for name in KEPT}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state`` gave."""
-        for name in KEPT:
-            setattr(self, name, state.get(name, getattr(self, name)))
+    counted: bool = False
+    _rows: int = 0
+    _offset: int = 0
+    _total: int = 0
+    _before: tuple[int, int] | None = None
+    """Step and epoch of the row before."""
+    _coarse: bool = False
+    _leads: bool = False
 
     def first(self, rows: Sequence[MetricLine], counters: Sequence[int | None]) -> list[MetricLine]:
         """The first rows of a log at their steps; ``counters``: the newest one above each."""
