@@ -30,7 +30,7 @@ from grpo_watch.sources.discovery.grouping import (
 from grpo_watch.sources.discovery.look import Look, Walk, expand
 from grpo_watch.sources.discovery.several_runs import LogFolders, Named, per_arm, per_run, without_others
 from grpo_watch.sources.discovery.sniff import SniffedFile, Sniffer
-from grpo_watch.sources.discovery.unread import Leftovers
+from grpo_watch.sources.discovery.unread import leftovers
 from grpo_watch.sources.files.reading import FixedRoot, real_path
 from grpo_watch.sources.files.rotated import RotatedNames
 from grpo_watch.sources.rows.layouts import MARK
@@ -134,7 +134,7 @@ class Discoverer:
         self.look = Look()
         self._sniffer = Sniffer()
         self._names, self._versions = RotatedNames(), VersionFolders()
-        self._apart, self._leftovers = LogFolders(), Leftovers()
+        self._apart = LogFolders()
         self._parted: dict[Path, tuple[int, Named]] = {}
         self._before: list[FoundRun] = []
         self._asked: tuple[Path, ...] = ()
@@ -176,7 +176,6 @@ class Discoverer:
                         found.setdefault((draft.root, draft.lone, draft.job), (draft, problems))
         self._sniffer.forget_others()
         self._names.forget_others()
-        self._leftovers.forget_others()
         self.look.end()
         self.problems = tuple(dict.fromkeys(loose))
         names = unique_names([draft for draft, _ in found.values()])
@@ -218,7 +217,7 @@ class Discoverer:
             yield draft, tuple(text for where, text in texts if where.is_relative_to(draft.root))
         loose += [text for where, text in texts if not any(where.is_relative_to(draft.root) for draft in made)]
         if not made:
-            loose += self._leftovers.reports(listed, roots)
+            loose += leftovers(listed, roots, self._sniffer)
 
     def _per_run(self, made: RunDraft) -> Iterable[RunDraft]:
         roots = (made.root, *self._allow)

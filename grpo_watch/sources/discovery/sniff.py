@@ -84,6 +84,10 @@ OF_JOBS = re.compile(
 """What the log of a job that trains speaks of, of whatever it died."""
 
 
+UNREAD = "unread"
+"""Asked of a file: why it gives no row."""
+
+
 class Sniffer:
     """Recognises files and remembers the answers, so that asking every few seconds costs one ``stat`` per file."""
 
@@ -93,14 +97,14 @@ class Sniffer:
 
     def sniff_alone(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
         """What a file holds that lies where no run was found: also a log of a death alone, or without an ending."""
-        return self._remembered(path, "alone", lambda: _sniff_alone(path, roots))
+        return self.remembered(path, "alone", lambda: _sniff_alone(path, roots))
 
     def sniff(self, path: Path, roots: Sequence[Path], *, named: bool = False) -> SniffedFile:
         """What the file holds. ``named`` is a file the user named: a log under any name, and never nothing."""
-        return self._remembered(path, "named" if named else "", lambda: _sniff(path, roots, named=named))
+        return self.remembered(path, "named" if named else "", lambda: _sniff(path, roots, named=named))
 
-    def _remembered(self, path: Path, asked: str, sniff: Callable[[], SniffedFile]) -> SniffedFile:
-        """The answer, sniffed where the file may be another now.
+    def remembered(self, path: Path, asked: str, sniff: Callable[[], SniffedFile]) -> SniffedFile:
+        """The answer to what was asked, sniffed where the file may be another now.
 
         A file stays what it was recognised as, whatever is written over it, until another file has its name.
         """
@@ -112,7 +116,7 @@ class Sniffer:
         self._asked.add(key)
         state = (info.st_ino, info.st_size, info.st_mtime_ns)
         held = self._answers.get(key)
-        if held is not None and (held[0] == state or _is_settled(held, state)):
+        if held is not None and (held[0] == state or _is_settled(held, state, asked)):
             return held[1]
         answer = sniff()
         if held is not None and held[1].what is not None:
@@ -129,12 +133,15 @@ class Sniffer:
         self._asked = set()
 
 
-def _is_settled(held: tuple[Stamp, SniffedFile], state: Stamp) -> bool:
+def _is_settled(held: tuple[Stamp, SniffedFile], state: Stamp, asked: str) -> bool:
     """Nothing more to learn: recognised, only grew, and its beginning, which names the framework, is known.
 
-    A small file without a framework is read again each time its size doubles.
+    A small file without a framework is read again each time its size doubles. One that could not be read only grew: it
+    is in the same notation.
     """
     before, answer = held
+    if asked == UNREAD:
+        return bool(answer.problem) and _only_grew(before, state)
     known = before[1] >= WINDOW or answer.framework is not None or (not answer.problem and state[1] < 2 * before[1])
     return answer.what is not None and _only_grew(before, state) and known
 

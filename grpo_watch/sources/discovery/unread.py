@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from grpo_watch import lazy_re as re
-from grpo_watch.descriptors import Stamp, stamp
 from grpo_watch.engine.records import RawRow
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks.guessing import guess
@@ -17,7 +17,15 @@ from grpo_watch.frameworks.row_numbers import flat, place
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.look import WalkedFolder
-from grpo_watch.sources.discovery.sniff import ABOUT, CONSOLE_NAME, holds_log, lone_number
+from grpo_watch.sources.discovery.sniff import (
+    ABOUT,
+    CONSOLE_NAME,
+    UNREAD,
+    SniffedFile,
+    Sniffer,
+    holds_log,
+    lone_number,
+)
 from grpo_watch.sources.files.decompress import ARCHIVED, ARCHIVES, SUFFIXES, beginning, ends_of
 from grpo_watch.sources.rows.document import YAML
 from grpo_watch.sources.rows.fields import fields_of
@@ -207,39 +215,23 @@ def _scores_without_steps(path: Path) -> bool:
     return False
 
 
-class Leftovers:
-    """Finds, in a folder without a run, files that look like logs all the same, and what is wrong with them.
+def leftovers(folder: WalkedFolder, roots: Sequence[Path], sniffer: Sniffer) -> list[str]:
+    """In a folder without a run, files that look like logs all the same, and what is wrong with them.
 
-    A file is read again only where it changed and nothing was reported of it.
+    One line per file, five at most, by name; it shows only names and numbers.
     """
+    names = islice(_log_names(folder), MOST_OPENED)
+    looked = ((path, sniffer.remembered(path, UNREAD, partial(_refusal, path, roots)).problem) for path in names)
+    return list(islice((f"{path}: {text}" for path, text in looked if text), MOST_REPORTED))
 
-    def __init__(self) -> None:
-        self._held: dict[Path, tuple[Stamp, str]] = {}
-        self._seen: dict[Path, tuple[Stamp, str]] = {}
 
-    def reports(self, folder: WalkedFolder, roots: Sequence[Path]) -> list[str]:
-        """One line per file that looks like a log, five at most, by name; it shows only names and numbers."""
-        looked = ((path, self._look(path, roots)) for path in islice(_log_names(folder), MOST_OPENED))
-        return list(islice((f"{path}: {text}" for path, text in looked if text), MOST_REPORTED))
-
-    def forget_others(self) -> None:
-        """Drop what was not looked at since the last call."""
-        self._held, self._seen = self._seen, {}
-
-    def _look(self, path: Path, roots: Sequence[Path]) -> str:
-        held, state = self._held.get(path), stamp(path)
-        if state is None:
-            return ""
-        try:
-            grew = held is not None and held[0][0] == state[0] and held[0][1] <= state[1]
-            if held is None or not grew or (held[0] != state and not held[1]):
-                held = (state, unread_row(path, roots))
-        except PermissionError:
-            return "can't be read: Permission denied"
-        except (OSError, SourceError):
-            return ""
-        self._seen[path] = held
-        return held[1]
+def _refusal(path: Path, roots: Sequence[Path]) -> SniffedFile:
+    try:
+        return SniffedFile(None, problem=unread_row(path, roots))
+    except PermissionError:
+        return SniffedFile(None, problem="can't be read: Permission denied")
+    except (OSError, SourceError):
+        return SniffedFile(None)
 
 
 def _log_names(folder: WalkedFolder) -> Iterator[Path]:
