@@ -210,10 +210,6 @@ FORMS: Mapping[str, Files] = {
         + by_line(lambda row, key=key: f"1.5,{row['step']},{row[key]}")
         for key in rest(ROWS[0])
     },
-    "a file of mlflow per metric": {
-        f"mlruns/0/run/metrics/{key}": by_line(lambda row, key=key: f"1772000000000 {row[key]} {row['step']}")
-        for key in rest(ROWS[0])
-    },
     "a run of mlflow's file store": {
         f"mlruns/0/run/metrics/{key}": by_line(lambda row, key=key: f"1772000000000 {row[key]} {row['step']}")
         for key in rest(ROWS[0])

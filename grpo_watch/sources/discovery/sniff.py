@@ -26,7 +26,7 @@ from grpo_watch.sources.rows.jsonl import decode, in_pieces, rewards_by_step
 from grpo_watch.sources.rows.layouts import NAMES_RUN, is_number, step_key
 from grpo_watch.sources.rows.own_lines import EVALUATION
 from grpo_watch.sources.rows.own_rows import PrintedColumns
-from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
+from grpo_watch.sources.rows.pieces import holds_piece
 from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table, proposed
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
         return by_name
     if trackers := [each for each in TRACKERS if path.name.endswith(each[1].SUFFIXES)]:
         return SniffedFile(next((what for what, tracker in trackers if tracker.holds(path, roots)), None))
-    if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name) or path.parent.name == OF_METRICS):
+    if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name)):
         return SniffedFile(None)
     if name.endswith(ARCHIVES):
         return SniffedFile(None, problem=ARCHIVED)
