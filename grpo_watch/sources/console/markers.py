@@ -64,34 +64,25 @@ PACKAGES = tuple(
     )
 )
 """What prints the version of a package."""
-SIGNS = re.compile(
-    b"|".join(
-        (
-            rb"Traceback \(most recent|Killed|exitcode|SIGKILL|(?:srun|slurmstepd): error|DUE TO TIME",
-            rb"exits with return|exit (?:code|status)|^\s{0,12}File \"|^\S{0,60} pid=\S{0,60}\s{1,9}File \"",
-            rb"[A-Za-z](?:Error|Exception|Interrupt)\b|A worker died|Segmentation fault|Bus error",
-            rb"hit an exception|what\(\):",
-            rb"Exception (?:ignored in|in (?:thread|callback) )|--- Logging error|Task exception was|Root Cause \(",
-            rb"(?:Watchdog|watchdog) |WorkNCCL|OutOfMemoryError|: CUDA |Fatal Python|terminate called|core dumped",
-            rb"Assertion `|HYDRA_FULL_ERROR|Could not override '|Error merging override|Missing mandatory value: ",
-            rb"python[\d.]{0,5}: (?:can't open|Error while|No module)",
-            rb"equal chunk|after normalization|[Tt]raining (?:failed|crashed|aborted)|[Ff]atal error",
-            rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
-            rb"All reward functions returned None|Step \d",
-            PACKAGE_SIGNS,
-            *(pattern.pattern for pattern in FAILED.values()),
-            *dict.fromkeys(mark.sign.pattern for mark in marks() if mark.sign),
-        )
-    )
-)
-"""One search for almost every line."""
-TROUBLE = re.compile(
-    rb"[A-Za-z](?:Error|Exception|Interrupt)$|A worker|what|Segmentation|Bus|hit an|exits|exit |"
-    rb"Exception |---|Task|Root|Watchdog|watchdog|WorkNCCL|OutOf|: CUDA|Fatal|terminate|core|exitcode|divisible|"
-    rb"equal chunk|after norm|[Tt]raining|[Ff]atal|"
-    rb"Assertion|HYDRA|Could not|Error merging|Missing|python|multiple|at least 2|greater|be both|must equal"
+TROUBLE = (
+    rb"[A-Za-z](?:Error|Exception|Interrupt)\b|A worker died|Segmentation fault|Bus error|hit an exception|what\(\):",
+    rb"Exception (?:ignored in|in (?:thread|callback) )|--- Logging error|Task exception was|Root Cause \(",
+    rb"(?:Watchdog|watchdog) |WorkNCCL|OutOfMemoryError|: CUDA |Fatal Python|terminate called|core dumped",
+    rb"Assertion `|HYDRA_FULL_ERROR|Could not override '|Error merging override|Missing mandatory value: ",
+    rb"exitcode|exits with return|exit (?:code|status)|python[\d.]{0,5}: (?:can't open|Error while|No module)",
+    rb"equal chunk|after normalization|[Tt]raining (?:failed|crashed|aborted)|[Ff]atal error",
+    rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
 )
 """Signs of lines that ``Tracebacks`` takes."""
+OTHERS = (
+    rb"Traceback \(most recent|Killed|SIGKILL|(?:srun|slurmstepd): error|DUE TO TIME",
+    rb"^\s{0,12}File \"|^\S{0,60} pid=\S{0,60}\s{1,9}File \"|All reward functions returned None|Step \d",
+    PACKAGE_SIGNS,
+    *(pattern.pattern for pattern in FAILED.values()),
+    *dict.fromkeys(mark.sign.pattern for mark in marks() if mark.sign),
+)
+SIGNS = re.compile(b"(" + b"|".join(TROUBLE) + b")|" + b"|".join(OTHERS))
+"""One search for almost every line; the group shows trouble."""
 FRAME = re.compile(rb'^\s{0,12}File "[^"\n]{1,400}", line \d{1,7}(?:, in |\s*$)')
 """A frame: where it stands without the line that opens a traceback, that was cut off."""
 FAR = 4096
@@ -145,7 +136,7 @@ def find_markers(data: bytes) -> ConsoleMarkers | None:
     if REWARD_NONE in data or KILLED.search(data, 0, FAR):
         event = EventKind.REWARD_NONE if REWARD_NONE in data else EventKind.KILLED
         return ConsoleMarkers(event=event, text=readable(data))
-    return ConsoleMarkers(trouble=True) if TROUBLE.match(sign[0]) else _of_frameworks(data)
+    return ConsoleMarkers(trouble=True) if sign[1] is not None else _of_frameworks(data)
 
 
 def repeated(line: bytes) -> int:

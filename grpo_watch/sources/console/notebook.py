@@ -175,8 +175,8 @@ class NotebookSource(RewrittenSource):
                 self._skip(f"{_place(cell)}row {number} of the table")
                 continue
             stream = row_numbers.stream(row.values)
-            raw = RawRow(self.name, self.KIND, row.step, row.values, stream, self.segment, table.total, seen=seen)
-            yield raw._replace(resolution=row.resolution)
+            where = self.name, self.KIND, row.step, row.values, stream, self.segment, table.total
+            yield RawRow(*where, seen=seen, resolution=row.resolution)
 
     def _printed(self, notebook: Notebook, run: Sequence[Shown], seen: float | None) -> Iterator[Item]:
         """What the cells printed, each read as a console, and the error that ended the run's last cell.

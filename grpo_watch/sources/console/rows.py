@@ -72,9 +72,8 @@ class ConsoleRows:
         self, values: Mapping[str, float | None], stream: Stream | None, total: int | None, resolution: float | None
     ) -> RawRow:
         """A row whose step is given to it once it is placed."""
-        kind = ChannelKind.CONSOLE
-        row = RawRow(self.name, kind, None, values, stream, self.segment, total, seen=self._seen)
-        return row._replace(resolution=resolution)
+        where = self.name, ChannelKind.CONSOLE, None, values, stream, self.segment, total
+        return RawRow(*where, seen=self._seen, resolution=resolution)
 
     def _unnamed(self, held: RawRow) -> None:
         """A row whose step shows in what surrounds it."""

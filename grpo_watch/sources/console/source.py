@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,14 +19,12 @@ from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.step_placement import lengths_at_end
-from grpo_watch.sources.files.reading import opened
+from grpo_watch.sources.files.decompress import ends_of
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.fields import PrintedField, fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
 from grpo_watch.sources.rows.own_lines import may_show
 
-ENDING = 64 << 10
-"""Bytes of the end of a log in which its trainer's summary stands."""
 MOST_REPEATS = 16
 """A line that gave nothing so many times, one after the other, is read no more until another one comes: logs that wait,
 and texts that were made to be unpacked, hold millions of them. A failure that it stands for still counts each time."""
@@ -67,7 +64,9 @@ class ConsoleSource(TailSource):
         texts = PrintedTables(self.name, self.segment, state, examples=self._examples) if tables else None
         self._parser = ConsoleParser(self.name, self.segment, self.stats, state, texts, columns)
         if self._start is None:
-            self._parser.steps.lengths = lengths_at_end(_end(self._path, self._roots))
+            with suppress(OSError, SourceError):  # it is told when its lines are read
+                head, tail = ends_of(self._path, self._roots)
+                self._parser.steps.lengths = lengths_at_end(tail or head)
         self._queue: deque[Item] = deque()
         self._mark = _RestartPoint(self._start or self._tail.cursor(self.name), state, self._again)
         self._left, self._leaving = self._mark, 0
@@ -143,15 +142,6 @@ class ConsoleSource(TailSource):
         self._leaving -= 1
         if not self._leaving:
             self._again = 0
-
-
-def _end(path: Path, roots: Sequence[Path]) -> bytes:
-    """The last bytes of a plain log; nothing of one that can't be opened."""
-    try:
-        with opened(path, roots) as descriptor:
-            return os.pread(descriptor, ENDING, max(0, os.fstat(descriptor).st_size - ENDING))
-    except (OSError, SourceError):
-        return b""
 
 
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})

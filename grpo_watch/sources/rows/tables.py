@@ -233,8 +233,8 @@ class TableSource(LineSource):
             self._skip(Skip.NO_STEP, "no column holds its step; name it under columns: step")
             return None
         stream = row_numbers.stream_of(dict(zip(self._keys, cells, strict=False)), row.values)
-        raw = RawRow(self.name, ChannelKind.JSONL, row.step, row.values, stream, self.segment, seen=seen)
-        return raw._replace(resolution=row.resolution)
+        where = self.name, ChannelKind.JSONL, row.step, row.values, stream, self.segment
+        return RawRow(*where, seen=seen, resolution=row.resolution)
 
 
 OF_RUN = re.compile(r"(?P<run>.+) - (?P<key>[^ ].*)")
