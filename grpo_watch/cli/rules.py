@@ -7,23 +7,21 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.terminal import print_json
 from grpo_watch.config.settings import load_settings
 from grpo_watch.engine.detector import Detector
-from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.expression import compile_expression
+from grpo_watch.engine.records import Tick
 from grpo_watch.engine.rule import Rule
+from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot
 from grpo_watch.errors import RuleError, UsageError
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.report.check_document import episode, evidence
 from grpo_watch.rules.packs import entries_of, lint, load_rules, packs_folder
 from grpo_watch.rules.rule_tests import problem, read_tests
-
-if TYPE_CHECKING:
-    from grpo_watch.pipeline.offline import ReplayedRule
 
 LIST_SCHEMA, LINT_SCHEMA = "grpo-watch/rules/1", "grpo-watch/rules-lint/1"
 TEST_SCHEMA, BACKTEST_SCHEMA = "grpo-watch/rules-test/1", "grpo-watch/rules-backtest/1"
@@ -179,11 +177,13 @@ def _problem(error: RuleError) -> dict[str, object]:
 def backtest_command(given: Namespace) -> int:
     """Try the rules of a file (or of every ``*.yaml`` in a folder) on runs; returns 0.
 
+    Only these rules are judged: a finding is explained (and its severity lowered) by another one of theirs at most.
+
     Raises:
         UsageError: a path is missing, no run or no rule was found, or a rule file can't be used.
     """
     from grpo_watch.cli.check import find_runs  # noqa: PLC0415  half of the start-up, for runs only
-    from grpo_watch.pipeline.offline import backtest  # noqa: PLC0415  the same
+    from grpo_watch.pipeline.offline import read_run  # noqa: PLC0415  the same
 
     files = sorted(given.rules.glob("*.yaml")) if given.rules.is_dir() else [given.rules]
     wanted = {written.entry.name for file in files for written in entries_of(file)}
@@ -193,46 +193,44 @@ def backtest_command(given: Namespace) -> int:
     found = find_runs(given.paths)[0]
     if not found:
         raise UsageError(f"{', '.join(given.paths)}: no run found")
-    replayed = list(backtest(found, chosen, catalogue(), time.time()))
-    _write(_results(replayed), _tables(replayed), given.format)
+    tick = Tick(time.time(), live=False)
+    snapshots = (read_run(run, chosen, catalogue(), tick).pipeline.snapshot() for run in found)
+    results = [_result(snapshot, view) for snapshot in snapshots for view in snapshot.rules]
+    _write({"schema": BACKTEST_SCHEMA, "results": results}, _tables(results), given.format)
     return 0
 
 
-def _results(replayed: Sequence[ReplayedRule]) -> dict[str, Any]:
+def _result(snapshot: RunSnapshot, view: RuleView) -> dict[str, Any]:
+    """One rule over one run: every time it fired, and why it could not see where it never judged anything."""
+    findings = (finding for finding in snapshot.findings if finding.rule == view.rule)
     return {
-        "schema": BACKTEST_SCHEMA,
-        "results": [
-            {
-                "rule": each.rule,
-                "run": each.run,
-                "steps": each.steps,
-                "blind": each.blind or None,
-                "broken": each.broken or None,
-                "fired": [{**episode(finding), "evidence": evidence(finding)} for finding in each.findings],
-            }
-            for each in replayed
-        ],
+        "rule": view.rule,
+        "run": snapshot.run,
+        "steps": snapshot.step,
+        "blind": (view.reason or None) if view.status is RuleStatus.BLIND else None,
+        "broken": (view.reason or None) if view.status is RuleStatus.BROKEN else None,
+        "fired": [{**episode(finding), "evidence": evidence(finding)} for finding in findings],
     }
 
 
-def _tables(replayed: Sequence[ReplayedRule]) -> Iterator[str]:
-    yield from table(("rule", "runs", "fired in", "blind in", "broken in"), list(_totals(replayed)))
-    fired = [(each, finding) for each in replayed for finding in each.findings]
-    if fired:
+def _tables(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield from table(("rule", "runs", "fired in", "blind in", "broken in"), list(_totals(results)))
+    if fired := [_line(each, one) for each in results for one in each["fired"]]:
         yield ""
-        yield from table(
-            ("rule", "severity", "first step", "fired", "resolved", "of", "run"), [_line(*pair) for pair in fired]
+        yield from table(("rule", "severity", "first step", "fired", "resolved", "of", "run"), fired)
+
+
+def _totals(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    for rule in sorted({each["rule"] for each in results}):
+        runs = [each for each in results if each["rule"] == rule]
+        yield (
+            rule,
+            str(len(runs)),
+            *(str(sum(bool(run[what]) for run in runs)) for what in ("fired", "blind", "broken")),
         )
 
 
-def _totals(replayed: Sequence[ReplayedRule]) -> Iterator[tuple[str, ...]]:
-    for rule in sorted({each.rule for each in replayed}):
-        runs = [each for each in replayed if each.rule == rule]
-        counts = (len(runs), sum(bool(r.findings) for r in runs), sum(bool(r.blind) for r in runs))
-        yield (rule, *map(str, counts), str(sum(bool(r.broken) for r in runs)))
-
-
-def _line(each: ReplayedRule, finding: Finding) -> tuple[str, ...]:
-    resolved = "-" if finding.resolved_step is None else str(finding.resolved_step)
-    steps = (str(finding.first_step), str(finding.fired_step), resolved, str(each.steps))
-    return (each.rule, finding.severity.value, *steps, each.run)
+def _line(each: Mapping[str, Any], fired: Mapping[str, Any]) -> tuple[str, ...]:
+    resolved = "-" if fired["resolved_step"] is None else str(fired["resolved_step"])
+    steps = (str(fired["first_step"]), str(fired["fired_step"]), resolved, str(each["steps"]))
+    return (each["rule"], fired["severity"], *steps, each["run"])

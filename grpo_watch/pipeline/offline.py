@@ -1,4 +1,4 @@
-"""Reads complete runs through their pipelines, in step order: a check, a backtest, the page about sources."""
+"""Reads complete runs through their pipelines, in step order: a check, a backtest, what their sources hold."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.engine.detector import Detector
-from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Activity, Item, Record, Scalar, Tick, Transition
 from grpo_watch.engine.rule import Rule
-from grpo_watch.engine.snapshot import RuleStatus
 from grpo_watch.pipeline.channel_merge import ChannelMerge
 from grpo_watch.pipeline.open_run import STEP, OpenedRun, OpenedSource, open_run
 from grpo_watch.pipeline.pipeline import Pipeline
@@ -96,41 +94,3 @@ def _unused(columns: Mapping[str, str] | None, unread: Mapping[str, str], found:
     if columns and STEP in columns and channels and NAMES_ITS_STEP.isdisjoint(channels):
         kinds = ", ".join(sorted(channels))
         yield f"columns: step: has no effect here: the rows of {kinds} carry their step themselves"
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedRule:
-    """One rule over one run: every time it fired, and why it could not see where it never judged anything."""
-
-    rule: str
-    run: str
-    steps: int
-    findings: tuple[Finding, ...]
-    blind: str = ""
-    broken: str = ""
-
-
-def backtest(
-    runs: Sequence[FoundRun], rules: Sequence[Rule], detectors: Mapping[str, type[Detector]], now: float
-) -> Iterator[ReplayedRule]:
-    """Each enabled rule over each run, run by run.
-
-    Only these rules are judged: a finding is explained (and its severity lowered) by another one of theirs at most.
-
-    Args:
-        runs: what discovery found.
-        rules: the rules to try.
-        detectors: the catalogue.
-        now: Unix seconds of the final tick.
-    """
-    for found in runs:
-        snapshot = read_run(found, rules, detectors, Tick(now, live=False)).pipeline.snapshot()
-        for view in snapshot.rules:
-            yield ReplayedRule(
-                rule=view.rule,
-                run=snapshot.run,
-                steps=snapshot.step,
-                findings=tuple(finding for finding in snapshot.findings if finding.rule == view.rule),
-                blind=view.reason if view.status is RuleStatus.BLIND else "",
-                broken=view.reason if view.status is RuleStatus.BROKEN else "",
-            )

@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.catalogue import catalogue
 from grpo_watch.cli.main import run_cli
-from grpo_watch.engine.rule import Rule
-from grpo_watch.pipeline.offline import backtest
-from grpo_watch.sources.discovery.discover import discover
 from tests.support.bundles import unpack
 
-NOW = 1_798_761_600.0
 MINE = """rules:
   - {name: low-kl, when: kl_reference < 1e-9, min_observations: 5, severity: critical}
   - {name: memory, when: memory_gib > 500}
@@ -30,13 +25,16 @@ def runs(tmp_path: Path) -> Path:
     return folder
 
 
-def test_fires_resolves_and_blindness_per_run(runs: Path) -> None:
+def test_fires_resolves_and_blindness_per_run(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Five rows from step 1 on: it fires at 5 and never resolves; without KL the rule is blind."""
-    rule = Rule("low-kl", when="kl_reference < 1e-9", min_observations=5)
-    frozen, healthy = sorted(backtest(discover(runs), [rule], catalogue(), NOW), key=lambda each: each.run)
-    (finding,) = frozen.findings
-    assert (finding.first_step, finding.fired_step, finding.resolved_step, frozen.steps) == (1, 5, None, 100)
-    assert (healthy.findings, bool(healthy.blind), healthy.broken) == ((), True, "")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(MINE)
+    assert run_cli(["rules", "backtest", str(mine), str(runs), "--format", "json"]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    frozen, healthy = sorted((each for each in results if each["rule"] == "low-kl"), key=lambda each: each["run"])
+    (fired,) = frozen["fired"]
+    assert (fired["first_step"], fired["fired_step"], fired["resolved_step"], frozen["steps"]) == (1, 5, None, 100)
+    assert (healthy["fired"], bool(healthy["blind"]), healthy["broken"]) == ([], True, None)
 
 
 def test_command_gives_table_and_json(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

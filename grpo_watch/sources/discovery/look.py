@@ -191,8 +191,8 @@ class Look:
         """Called with each folder before it is listed."""
         self.watched: Callable[[], object] = lambda: None
         """Called once all folders of a look were listed."""
-        self._folders: dict[Path, State] = {}
-        self._files: dict[Path, tuple[State, bool]] = {}
+        self._listed: dict[Path, tuple[State, bool]] = {}
+        """Folders and files, and whether they may grow without changing which runs there are."""
         self._places: dict[Path, list[Path]] = {}
         self._growing: frozenset[Path] = frozenset()
         self._confirmed = False
@@ -200,20 +200,20 @@ class Look:
 
     def begin(self) -> None:
         """A whole look begins."""
-        self._before = (self._folders, self._files, self._places)
-        self._folders, self._files, self._places, self._cheap = {}, {}, {}, 0
+        self._before = (self._listed, self._places)
+        self._listed, self._places, self._cheap = {}, {}, 0
 
     def end(self) -> None:
         """It ended. A time stamp may be as coarse as the time between two changes: two looks must agree."""
-        folders, files, places = self._before
-        apart = _with_versions(self._files)
+        before, places = self._before
+        apart = _with_versions(self._listed)
         if apart:
-            self._files = {
-                path: (state, grows and apart.isdisjoint(path.parents)) for path, (state, grows) in self._files.items()
+            self._listed = {
+                path: (state, grows and apart.isdisjoint(path.parents)) for path, (state, grows) in self._listed.items()
             }
-        same = (folders, places, files.keys()) == (self._folders, self._places, self._files.keys())
-        self._confirmed = same and all(_is_as(self._files[path][0], *known) for path, known in files.items())
-        self._growing = frozenset(path for path, (_, grows) in self._files.items() if grows)
+        same = (places, before.keys()) == (self._places, self._listed.keys())
+        self._confirmed = same and all(_is_as(self._listed[path][0], *known) for path, known in before.items())
+        self._growing = frozenset(path for path, (_, grows) in self._listed.items() if grows)
         self.watched()
 
     def note_place(self, path: Path) -> None:
@@ -226,13 +226,13 @@ class Look:
     def enter(self, folder: Path) -> None:
         """A folder is about to be listed."""
         self.watch(folder)
-        self._folders[folder] = stamp(folder)
+        self._listed[folder] = stamp(folder), False
 
     def note(self, path: Path, found: SniffedFile) -> None:
         """A file was recognised, or not."""
         state = stamp(path)
         known = state is not None and (state[1] >= WINDOW or found.framework is not None)
-        self._files[path] = (state, not found.problem and (found.what in GROW or (found.what in LOGS and known)))
+        self._listed[path] = (state, not found.problem and (found.what in GROW or (found.what in LOGS and known)))
 
     def grows(self, path: Path) -> bool:
         """Whether it is a file that may grow without changing which runs there are; any thread may ask."""
@@ -243,10 +243,8 @@ class Look:
         if not self._confirmed or self._cheap >= MOST_CHEAP:
             return False
         self._cheap += 1
-        return (
-            all(expand(path) == found for path, found in self._places.items())
-            and all(stamp(folder) == state for folder, state in self._folders.items())
-            and all(_is_as(stamp(path), *known) for path, known in self._files.items())
+        return all(expand(path) == found for path, found in self._places.items()) and all(
+            _is_as(stamp(path), *known) for path, known in self._listed.items()
         )
 
 

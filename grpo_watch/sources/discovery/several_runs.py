@@ -285,13 +285,11 @@ def _known_names(part: FoundPart, roots: Sequence[Path], known: dict[Path, tuple
     """The same as ``_names``, looked for once where the file has outgrown what is looked at."""
     with suppress(OSError):
         status = part.path.stat()
-        if part.job is None and status.st_size >= LOOKED_AT and known.get(part.path, (0,))[0] == status.st_ino:
-            return known[part.path][1]
-        known.pop(part.path, None)
-        found = _names(part, roots)
-        if part.job is None and status.st_size >= LOOKED_AT:
-            known[part.path] = status.st_ino, found
-        return found
+        if part.job is not None or status.st_size < LOOKED_AT:
+            return _names(part, roots)
+        if part.path not in known or known[part.path][0] != status.st_ino:
+            known[part.path] = status.st_ino, _names(part, roots)
+        return known[part.path][1]
     return (), ()
 
 
