@@ -15,7 +15,7 @@ from grpo_watch.frameworks.guessing import guess, names_updates
 from grpo_watch.frameworks.line_reader import FrameworkLines, FrameworkRows, MetricLine
 from grpo_watch.frameworks.python_literal import dictionaries
 from grpo_watch.frameworks.setting_names import canonical_settings, framework_of_settings
-from grpo_watch.sources.base import Skip, SourceStats
+from grpo_watch.sources.base import Skip, SourceStats, recalled, remembered
 from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.markers import (
@@ -72,14 +72,14 @@ class ConsoleParser(ConsoleRows):
         self._own, self._gave_way = OwnRows(state, self._names), state.get("gave way") is True
         self._fragment, self._job = b"", str(state.get("job") or "")
         self._others: set[str] = set()
-        self._errors, self._strange = Tracebacks(state), ""
+        self._errors, self._strange = recalled(Tracebacks, state.get("errors")), ""
 
     def state(self) -> dict[str, Scalar]:
         """What has to be remembered across a restart while idle."""
         return {
             **super().state(),
             **self._lines.state(),
-            **self._errors.state(),
+            "errors": remembered(self._errors),
             **self._own.state(),
             **(self._tables.state() if self._tables is not None else {}),
             **({"gave way": True} if self._gave_way else {}),

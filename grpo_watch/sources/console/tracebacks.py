@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from grpo_watch import lazy_re as re
 from grpo_watch.detectors.shared.refusals import refused
-from grpo_watch.engine.records import EventKind, Scalar
+from grpo_watch.engine.records import EventKind
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.console.markers import (
     LONGEST_TEXT,
@@ -114,27 +114,33 @@ class Sign(NamedTuple):
     text: str
 
 
-class Tracebacks:
+class Tracebacks(Struct):
     """Takes the text lines of a console one by one.
 
-    Args:
-        state: what ``state()`` of an earlier reader gave.
+    ``whose``: the framework whose code the first of the frames that are in any stands in; ``implied``: the traceback
+    was recognised by a frame alone.
     """
 
-    def __init__(self, state: Mapping[str, Scalar]) -> None:
-        self.clear()
-        self._of_rank: dict[str, str] = json.loads(str(state.get("of_rank") or "{}"))
-        self._watchdog = str(state.get("watchdog") or "")
-        self._last, self._since = str(state.get("last error") or ""), int(state.get("since error") or 0)
-        self.implied, self._phase, self.whose = False, "", ""
-        """``whose``: the framework whose code the first of the frames that are in any stands in."""
+    implied: bool = False
+    whose: str = ""
+    _phase: str = ""
+    _of_rank: dict[str, str] = field(default_factory=dict)
+    _lines: int = 0
+    _aside: int = 0
+    _chain: int = 0
+    _block: int = 0
+    _ignored: bool = False
+    _frame: str = ""
+    _root_rank: str = ""
+    _watchdog: str = ""
+    _last: str = ""
+    _since: int = 0
 
     def clear(self) -> None:
         """A row came: whatever failed, the job went on."""
         self._of_rank = {}
-        self._lines = self._aside = self._chain = self._block = 0
-        self._ignored, self._frame, self._root_rank = False, "", ""
-        self._watchdog, self._last, self._since = "", "", 0
+        self._lines = self._aside = self._chain = self._block = self._since = 0
+        self._ignored, self._frame, self._root_rank, self._watchdog, self._last = False, "", "", "", ""
 
     @property
     def inside(self) -> bool:
@@ -145,11 +151,6 @@ class Tracebacks:
     def open(self) -> bool:
         """Whether the next line may belong to what came before."""
         return bool(self._lines or self._aside or self._chain or self._block)
-
-    def state(self) -> dict[str, Scalar]:
-        """What has to be remembered while nothing is open."""
-        kept: dict[str, Scalar] = {"of_rank": json.dumps(self._of_rank), "watchdog": self._watchdog}
-        return {**kept, "last error": self._last, "since error": self._since} if self._last else kept
 
     def begin(self, data: bytes) -> None:
         """A traceback begins in this line."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from grpo_watch.engine.records import EventKind, Item, RunEvent, Scalar
 from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
-from grpo_watch.sources.base import Skip
+from grpo_watch.sources.base import Skip, recalled, remembered
 from grpo_watch.sources.console.markers import find_markers, readable
 from grpo_watch.sources.console.parser import TABLE
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
@@ -95,13 +95,10 @@ class SwanlabSource(BlockLog):
         self._begin_lines(self._known)
 
     def _begin_lines(self, state: Mapping[str, Scalar]) -> None:
-        """Continue with the printed lines: those of an open traceback are taken once more."""
-        self._errors, self._reported = Tracebacks(state), str(state.get("reported") or "")
+        """Continue with the printed lines."""
+        self._errors, self._reported = recalled(Tracebacks, state.get("errors")), str(state.get("reported") or "")
         self._over = state.get("over") is True
         self._read_lines_to, self._failed_at = int(state.get("lines to") or 0), float(state.get("failed at") or 0)
-        self._closed, self._open_lines = self._errors.state(), list[str]()
-        for line in str(state["open"]).split("\n") if "open" in state else ():
-            self._sign_of(line)
 
     def _rest(self) -> Iterator[Item]:
         yield from super()._rest()
@@ -132,9 +129,9 @@ class SwanlabSource(BlockLog):
             yield config
 
     def _state(self) -> dict[str, Scalar]:
-        errors = {**self._closed, "open": "\n".join(self._open_lines)} if self._errors.open else self._errors.state()
+        said: dict[str, Scalar] = {"error": self._error, "config": self._config, "reported": self._reported}
         lines = {"lines to": self._read_lines_to, "failed at": self._failed_at, "over": self._over}
-        return {"error": self._error, "config": self._config, "reported": self._reported, **errors, **lines}
+        return {**said, "errors": remembered(self._errors), **lines}
 
     def _start_over(self) -> None:
         self._error = self._config = ""
@@ -198,9 +195,6 @@ class SwanlabSource(BlockLog):
     def _sign_of(self, line: str) -> Sign | None:
         """The error that a line names, as in a console."""
         data, errors = line.encode(), self._errors
-        if not errors.open:
-            self._closed, self._open_lines = errors.state(), []
-        self._open_lines.append(line)
         if (taken := errors.open) and (sign := errors.sign_of(data)) is not None:
             return sign
         found = find_markers(data) if data[: len(TABLE)] != TABLE else None
