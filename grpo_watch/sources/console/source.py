@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,12 +20,14 @@ from grpo_watch.sources.base import Skip, SourceStats
 from grpo_watch.sources.completions.completion_table import PrintedTables
 from grpo_watch.sources.console.parser import ConsoleParser
 from grpo_watch.sources.console.step_placement import lengths_at_end
-from grpo_watch.sources.files.decompress import ends_of
+from grpo_watch.sources.files.reading import opened
 from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.fields import PrintedField, fields_of
 from grpo_watch.sources.rows.jsonl import TailSource
 from grpo_watch.sources.rows.own_lines import may_show
 
+ENDING = 64 << 10
+"""Bytes of the end of a plain log in which its trainer's summary stands."""
 MOST_REPEATS = 16
 """A line that gave nothing so many times, one after the other, is read no more until another one comes: logs that wait,
 and texts that were made to be unpacked, hold millions of them. A failure that it stands for still counts each time."""
@@ -64,9 +67,9 @@ class ConsoleSource(TailSource):
         texts = PrintedTables(self.name, self.segment, state, examples=self._examples) if tables else None
         self._parser = ConsoleParser(self.name, self.segment, self.stats, state, texts, columns)
         if self._start is None:
-            with suppress(OSError, SourceError):  # it is told when its lines are read
-                head, tail = ends_of(self._path, self._roots)
-                self._parser.steps.lengths = lengths_at_end(tail or head)
+            with suppress(OSError, SourceError), opened(self._path, self._roots) as log:  # told when its lines are read
+                begin = max(0, os.fstat(log).st_size - ENDING)
+                self._parser.steps.lengths = lengths_at_end(os.pread(log, ENDING, begin))
         self._queue: deque[Item] = deque()
         self._mark = _RestartPoint(self._start or self._tail.cursor(self.name), state, self._again)
         self._left, self._leaving = self._mark, 0
