@@ -7,8 +7,8 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -25,7 +25,7 @@ from grpo_watch.archive.checks import Checked, Execution, check_all
 from grpo_watch.archive.remote_folder import SERVER, RemoteFolder, is_remote, refuse_page, remote_folders
 from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.terminal import print_json, printed, progress_line, terminal_width
-from grpo_watch.cli.tracker_servers import discovering, local_paths, newest_below, taken_in
+from grpo_watch.cli.tracker_servers import Poller, local_copies, local_paths, newest_below
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.credentials import masked
@@ -68,11 +68,9 @@ def check_command(given: Namespace) -> int:
     if recording and (given.engine != "local" or given.resume is not None):
         raise UsageError("--format html reads the runs in this process; leave out --engine and --resume")
     servers = [path for path in paths if is_remote(path)]
-    with taken_in([path for path in paths if path not in servers]) as places, discovering(places, chosen) as discoverer:
-        found, problems = find_runs(places, chosen, discoverer)
+    with open_runs([path for path in paths if path not in servers], chosen) as (found, unread):
         runs: list[Checked] = [*found, *(folder for path in servers for folder in remote_folders(path))]
-        if not runs and not problems:
-            problems = tuple(f"{path}: {nothing_there(Path(path))}" for path in paths)
+        problems = unread if runs or unread else tuple(f"{path}: {nothing_there(Path(path))}" for path in paths)
         setup = CheckSetup(rules_for(chosen), tick, overrides, chosen, recording)
         processes = processes_for(1 if recording else given.jobs, runs)
         execution = Execution(processes, given.engine == "ray", given.address, given.resume)
@@ -137,6 +135,21 @@ def find_runs(
     return found, discoverer.problems
 
 
+@contextmanager
+def open_runs(paths: Sequence[str], chosen: Settings) -> Iterator[tuple[list[FoundRun], tuple[str, ...]]]:
+    """Like ``find_runs``, for standard input and addresses on servers, too; runs are read inside the ``with`` block.
+
+    Raises:
+        UsageError: a path does not exist, or an address is none.
+    """
+    with local_copies(paths) as places:
+        poller = Poller(places, chosen)
+        try:
+            yield find_runs(places, chosen, poller.discoverer)
+        finally:
+            poller.close()
+
+
 def check_runs(
     found: Sequence[FoundRun],
     rules: Sequence[Rule],
@@ -174,8 +187,7 @@ def judged(
     flags = {"rules": [Path(file) for file in rules]}
     chosen = load_settings(flags, config=None if config is None else Path(config)).settings
     tick = Tick(time.time(), live=False, state=EndState(state))
-    with taken_in([os.fspath(path) for path in paths]) as places, discovering(places, chosen) as discoverer:
-        found, problems = find_runs(places, chosen, discoverer)
+    with open_runs([os.fspath(path) for path in paths], chosen) as (found, problems):
         if alone and not found:
             raise UsageError(f"{paths[0]}: no run found" + "".join(f"; {problem}" for problem in problems))
         if alone and len(found) > 1:

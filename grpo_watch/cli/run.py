@@ -24,7 +24,14 @@ from grpo_watch.cli.config import SettingsInForce
 from grpo_watch.cli.http_listener import HttpListener
 from grpo_watch.cli.live_text import show, summary, verdict
 from grpo_watch.cli.push import PushSetup
-from grpo_watch.cli.tracker_servers import FollowedPaths, Poller, followed, missing, newest_below, watched_paths
+from grpo_watch.cli.tracker_servers import (
+    FollowedPaths,
+    Poller,
+    follow_stdin,
+    newest_below,
+    waiting_lines,
+    watched_paths,
+)
 from grpo_watch.config.fields import bytes_per_second
 from grpo_watch.config.schema import Settings, entry_for
 from grpo_watch.config.settings import default_state_dir, load_settings, parse_assignments
@@ -111,7 +118,7 @@ def run_command(given: Namespace) -> int:
 
     deadline = Deadline()
     manager, collections = SystemdNotifier(os.environ, os.getpid(), time.monotonic), PacedCollections(time.monotonic)
-    with followed(given.paths) as followed_paths, signal_inbox(deadline) as inbox:
+    with follow_stdin(given.paths) as followed_paths, signal_inbox(deadline) as inbox:
         code: int | None = None
         before: Basis | None = None
         watched = replace(followed_paths, overrides=overrides)
@@ -194,7 +201,7 @@ def running(
         inbox=inbox,
     )
     servers = front.serve(daemon, folder)
-    show(*front.start_lines(), *missing(places if given.state is None else ()))
+    show(*front.start_lines(), *waiting_lines(places if given.state is None else ()))
     for part in (servers, poller, service):
         part.start()
     try:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_watch.catalogue import catalogue
-from grpo_watch.cli.check import find_runs
+from grpo_watch.cli.check import open_runs
 from grpo_watch.cli.terminal import print_json, printed
-from grpo_watch.cli.tracker_servers import discovering, local_paths, taken_in
+from grpo_watch.cli.tracker_servers import local_paths
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.engine.judgement import guessed_lines
@@ -62,13 +62,12 @@ def sources_command(given: Namespace) -> int:
     """
     chosen, overrides = load_settings(config=given.config).settings, parse_assignments(given.settings)
     rules = rules_for(chosen)
-    with taken_in(given.paths) as places, discovering(places, chosen) as discoverer:
-        found, _ = find_runs(places, chosen, discoverer)
+    with open_runs(given.paths, chosen) as (found, problems):
         examined = [examine(run, chosen, overrides, rules) for run in found]
     if given.format == "json":
-        print_json(document(examined, discoverer.problems))
+        print_json(document(examined, problems))
     else:
-        text = _as_text(examined, discoverer.problems, given.paths, chosen.language, color=given.color)
+        text = _as_text(examined, problems, given.paths, chosen.language, color=given.color)
         sys.stdout.write(text)
     return FOUND if examined else NOTHING_FOUND
 

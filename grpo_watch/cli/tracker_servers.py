@@ -157,20 +157,6 @@ class Poller:
             self.discoverer = RemoteDiscoverer(local, places, hub, clock=time.time)
 
 
-@contextmanager
-def discovering(paths: Sequence[str], settings: Settings) -> Iterator[Discoverer | RemoteDiscoverer]:
-    """Finds local runs, and remote ones that are then read to the end of what there is now.
-
-    Raises:
-        UsageError: an address is not one.
-    """
-    poller = Poller(paths, settings)
-    try:
-        yield poller.discoverer
-    finally:
-        poller.close()
-
-
 def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
     """The paths of the command line, else those of the settings file, as absolute ones.
 
@@ -222,7 +208,7 @@ def newest_below(folder: Path, allow_roots: Sequence[Path], *, for_agent: bool =
     return path
 
 
-def missing(places: Sequence[str]) -> Iterator[str]:
+def waiting_lines(places: Sequence[str]) -> Iterator[str]:
     """What is waited for: paths that are not there yet, and folders that hold nothing."""
     for place in places:
         if not local_paths([place]) or any(char in place for char in "*?["):
@@ -257,7 +243,7 @@ class FollowedPaths:
 
 
 @contextmanager
-def taken_in(paths: Sequence[str]) -> Iterator[list[str]]:
+def local_copies(paths: Sequence[str]) -> Iterator[list[str]]:
     """The paths with ``-`` and places on MLflow servers replaced by files that hold all that is there now.
 
     Raises:
@@ -268,10 +254,10 @@ def taken_in(paths: Sequence[str]) -> Iterator[list[str]]:
         yield list(paths)
         return
     with TemporaryDirectory(prefix="grpo-watch-") as folder:
-        yield [str(_taken(path, Path(folder)) if path == STDIN or is_server(path) else path) for path in paths]
+        yield [str(_copied(path, Path(folder)) if path == STDIN or is_server(path) else path) for path in paths]
 
 
-def _taken(path: str, folder: Path) -> Path:
+def _copied(path: str, folder: Path) -> Path:
     """The file that holds what came."""
     if path == STDIN:
         made = Spool(_stream(), folder).copy()
@@ -285,7 +271,7 @@ def _taken(path: str, folder: Path) -> Path:
 
 
 @contextmanager
-def followed(paths: Sequence[str]) -> Iterator[FollowedPaths]:
+def follow_stdin(paths: Sequence[str]) -> Iterator[FollowedPaths]:
     """The paths with ``-`` replaced by a file that grows with standard input."""
     if STDIN not in paths:
         yield FollowedPaths(list(paths))

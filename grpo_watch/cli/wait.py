@@ -22,7 +22,7 @@ from grpo_watch.children.pool import Worker
 from grpo_watch.cli.config import rules_in_force
 from grpo_watch.cli.daemon_client import DaemonClient
 from grpo_watch.cli.run import options_for, plan_of
-from grpo_watch.cli.tracker_servers import missing
+from grpo_watch.cli.tracker_servers import waiting_lines
 from grpo_watch.config.schema import Settings
 from grpo_watch.config.settings import load_settings, parse_assignments
 from grpo_watch.credentials import masked
@@ -113,7 +113,7 @@ def wait_command(given: Namespace) -> int:
     refuse_page(given.path)
     if "://" in given.path:
         raise UsageError(f"{masked(given.path)}: unsupported; use a folder, glob or file; `run` watches servers")
-    sys.stderr.writelines(f"grpo-watch: {visible(line)}\n" for line in missing([given.path]))
+    sys.stderr.writelines(f"grpo-watch: {visible(line)}\n" for line in waiting_lines([given.path]))
     chosen = load_settings({"rules": given.rules}, config=given.config).settings
     if threading.current_thread() is threading.main_thread():
         signal.signal(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.cli.tracker_servers import taken_in
+from grpo_watch.cli.tracker_servers import local_copies
 from grpo_watch.errors import SourceError
 from tests.live_training.log_like_verl import row
 from tests.live_training.test_tracker_packages import found_in
@@ -73,7 +73,7 @@ def test_a_finished_run_gets_the_verdict_of_its_rows(
     environment = {**os.environ, "MLFLOW_SERVER": f"http://{host}"}
     command = [sys.executable, str(WRITER), str(tmp_path), kind]
     subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, env=environment)
-    with taken_in([f"mlflow://{host}/{kind}"]) as (place,):
+    with local_copies([f"mlflow://{host}/{kind}"]) as (place,):
         there = found_in(Path(place))
     assert there == found_in(tmp_path / "file")
     assert there["verdict"] == ("healthy" if kind == "healthy" else "critical")
@@ -84,7 +84,7 @@ def test_a_run_that_goes_on_is_checked_and_watched(server: tuple[str, subprocess
     host, process = server
     job, address = Job(host, "live"), f"mlflow://{host}/live"
     job.log(range(1, 41))
-    with taken_in([address]) as (place,):
+    with local_copies([address]) as (place,):
         there = found_in(Path(place))
     assert (there["steps"], there["verdict"]) == (40, "critical")
     with watching(address, tmp_path / "state") as url:
@@ -94,7 +94,7 @@ def test_a_run_that_goes_on_is_checked_and_watched(server: tuple[str, subprocess
         until(lambda: "non-finite-metric" in firing(metrics(url)), process)
         job.client.set_terminated(job.run)
         until(lambda: value(metrics(url), "grpo_step") == 43, process)
-    with taken_in([address]) as (place,):
+    with local_copies([address]) as (place,):
         there = found_in(Path(place))
     assert there["steps"] == 43
     (finding,) = [each for each in there["findings"] if each[0] == "non-finite-metric"]
@@ -113,7 +113,7 @@ def test_sources_names_what_was_found(server: tuple[str, subprocess.Popen[bytes]
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(SourceError, match=r"^mlflow://127\.0\.0\.1:1/grpo: MlflowException: .*refused"):
-        taken_in(["mlflow://127.0.0.1:1/grpo"]).__enter__()
+        local_copies(["mlflow://127.0.0.1:1/grpo"]).__enter__()
 
 
 USED = """

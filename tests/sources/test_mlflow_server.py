@@ -17,7 +17,7 @@ import pytest
 from grpo_watch.cli import tracker_servers
 from grpo_watch.cli.check import check_runs, find_runs
 from grpo_watch.cli.main import run_cli
-from grpo_watch.cli.tracker_servers import MlflowCopies, Poller, taken_in, watched_paths
+from grpo_watch.cli.tracker_servers import MlflowCopies, Poller, local_copies, watched_paths
 from grpo_watch.config.schema import Settings
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import SourceError, UsageError
@@ -112,7 +112,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
 
 
 def checked(*paths: str) -> dict[str, Any]:
-    with taken_in(paths) as places:
+    with local_copies(paths) as places:
         reports = check_runs(find_runs(places)[0], load_rules([]), {}, Tick(2e9, live=False))
     (run,) = document(reports)["runs"]
     return run

@@ -30,7 +30,7 @@ def put_overrides(arguments: Iterable[Argument], draft: LaunchDraft) -> None:
         elif found["sign"] == "~":
             draft.settings.pop(found["name"], None)
         elif argument.unknown:
-            draft.missing(found["name"], argument.origin, argument.unknown)
+            draft.put_unknown(found["name"], argument.origin, argument.unknown)
         else:
             draft.put(found["name"], override_value(found["value"]), argument.origin)
 
@@ -127,7 +127,7 @@ def read_document(path: Path, draft: LaunchDraft) -> None:
     leaves = load(path, draft)
     if not leaves:
         raise UsageError(f"{name}: holds no settings")
-    draft.saw(name)
+    draft.name_input(name)
     kind = kind_of(leaves, name)
     if kind == "accelerate":
         put_accelerate(leaves, draft)
@@ -210,7 +210,7 @@ def put_named_deepspeed(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
 
 def read_beside(name: str, origin: str, what: str, draft: LaunchDraft) -> None:
     """Read a configuration that another one names; say so where that can't be done."""
-    path = draft.find(name)
+    path = draft.path_of(name)
     if path is None or not path.is_file():
         draft.note(f"{origin}: the {what} configuration {name} was not found")
         return
@@ -219,7 +219,7 @@ def read_beside(name: str, origin: str, what: str, draft: LaunchDraft) -> None:
     except UsageError as error:
         draft.note(str(error))
         return
-    draft.saw(draft.shown(path))
+    draft.name_input(draft.shown(path))
     (put_deepspeed if what == "DeepSpeed" else put_accelerate)(leaves, draft)
 
 

@@ -143,7 +143,7 @@ class LaunchDraft:
         elif isinstance(value, (int, float, bool)) or (isinstance(value, str) and len(value) <= MAX_TEXT):
             self.settings[name] = Setting(value, origin)
 
-    def missing(self, name: str, origin: str, why: str) -> None:
+    def put_unknown(self, name: str, origin: str, why: str) -> None:
         """Record a setting whose value can't be determined."""
         if _SECRET_NAME.search(name):
             return
@@ -157,13 +157,13 @@ class LaunchDraft:
         if line not in self.unresolved:
             self.unresolved.append(line)
 
-    def open_ended(self, text: str = "") -> None:
+    def leave_open(self, text: str = "") -> None:
         """Further settings may be given that can't be read; note why."""
         self.complete = False
         if text:
             self.note(text)
 
-    def saw(self, text: str) -> None:
+    def name_input(self, text: str) -> None:
         """Name an input that was read."""
         if text not in self.read:
             self.read.append(text)
@@ -178,7 +178,7 @@ class LaunchDraft:
             return self.environment[name]
         return Setting(self.environ[name], f"${name}") if self.environ.get(name) else None
 
-    def find(self, name: str) -> Path | None:
+    def path_of(self, name: str) -> Path | None:
         """The file or folder that a relative or absolute name means, if there is one."""
         if name.startswith("~/") and self.environ.get("HOME"):
             name = self.environ["HOME"] + name[1:]

@@ -208,7 +208,7 @@ def read_command(words: Sequence[str], draft: LaunchDraft) -> None:
         first = next((word for word in words if not ASSIGNMENT.match(word)), "the command")  # others may hold a secret
         raise UsageError(f"{masked(first)[:60]}: not a GRPO training launch (see docs/preflight.md for what is read)")
     if program.kind == "shell":
-        path = draft.find(program.name)
+        path = draft.path_of(program.name)
         if path is None:
             raise UsageError(f"{program.name}: no such file")
         read_script(path, draft, program.arguments)
@@ -223,7 +223,7 @@ def read_script(path: Path, draft: LaunchDraft, arguments: Sequence[Argument] = 
         UsageError: the script can't be read, or launches nothing that preflight knows.
     """
     name, text = draft.shown(path), draft.text_of(path)
-    draft.saw(name)
+    draft.name_input(name)
     _from_text(text, name, draft, path, arguments, depth)
 
 
@@ -249,7 +249,7 @@ def _read(chosen: _Candidate, draft: LaunchDraft, depth: int) -> None:
     if program.kind != "shell":
         read_program(program, draft)
         return
-    path = draft.find(program.name)
+    path = draft.path_of(program.name)
     if path is None or depth >= MAX_SCRIPTS:
         raise UsageError(f"{program.arguments[0].origin if program.arguments else program.name}: no such file")
     read_script(path, draft, program.arguments, depth + 1)
@@ -264,7 +264,7 @@ def _candidate(command: Command, draft: LaunchDraft) -> _Candidate | None:
         return _Candidate(command, program, 0)
     if program.kind != "script":
         return _Candidate(command, program, 4)
-    path = draft.find(program.name) or (command.folder / program.name)
+    path = draft.path_of(program.name) or (command.folder / program.name)
     if any(sign in program.name for sign in GRPO_SIGNS) or _mentions_grpo(path):
         return _Candidate(command, program, 3)
     return _Candidate(command, program, 2 if program.options.keys() - {"python"} else 1)

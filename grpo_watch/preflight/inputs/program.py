@@ -76,7 +76,7 @@ def put_flags(flags: Flags, draft: LaunchDraft, without: frozenset[str] = frozen
 def put_flag(flag: Flag, draft: LaunchDraft) -> None:
     """Keep one flag: without a value it is true, ``--no_x`` is false, several values are joined."""
     if flag.unknown:
-        draft.missing(flag.name, flag.origin, flag.unknown)
+        draft.put_unknown(flag.name, flag.origin, flag.unknown)
     elif not flag.values:
         name = flag.name.removeprefix("no_")
         draft.put(name, name == flag.name, flag.origin)

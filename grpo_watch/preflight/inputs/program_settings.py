@@ -19,6 +19,8 @@ from grpo_watch.sources.settings.documents import Leaf
 
 DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
+LONGEST_NUMBER = 9
+"""Digits of a number of processes."""
 INCLUDED = re.compile(r"(?<![\w.-])[\w.-]+:(?P<slots>[\d,]+)")
 
 
@@ -38,7 +40,7 @@ def find_world(program: Program, draft: LaunchDraft) -> None:
     elif "accelerate" in options or (facts is not None and facts.program.accelerates):
         given = options.get("accelerate", {})  # its configuration has been read; a flag wins
         if not _count(draft, given.get("num_processes")) and draft.world_size is None:
-            draft.world_size = Setting(1, given["cpu"].origin) if "cpu" in given else visible(draft)
+            draft.world_size = Setting(1, given["cpu"].origin) if "cpu" in given else visible_devices(draft)
     elif "mpirun" in options:
         _count(draft, options["mpirun"].get("np") or options["mpirun"].get("n"))
     elif program.kind in {"script", "open-r1"} and draft.world_size is None:
@@ -53,10 +55,10 @@ def _from_deepspeed(options: Mapping[str, Argument], draft: LaunchDraft) -> None
     if include is not None and (slots := INCLUDED.findall(include.text)):
         draft.world_size = Setting(sum(len(group.split(",")) for group in slots), include.origin)
     else:
-        draft.world_size = visible(draft)
+        draft.world_size = visible_devices(draft)
 
 
-def visible(draft: LaunchDraft) -> Setting | None:
+def visible_devices(draft: LaunchDraft) -> Setting | None:
     """How many devices the launch may see, where a variable says so."""
     for name in DEVICE_LISTS:
         listed = draft.variable(name)
@@ -70,12 +72,12 @@ def _count(draft: LaunchDraft, each: Argument | None, nodes: Argument | None = N
     """Take the number of processes on each node and of nodes (``2:2`` is elastic); whether there was one."""
     if each is None:
         return False
-    if each.text in {"gpu", "auto"} and (devices := visible(draft)) is not None:
+    if each.text in {"gpu", "auto"} and (devices := visible_devices(draft)) is not None:
         each = Argument(str(devices.value), devices.origin)
     numbers = {"nodes": nodes or Argument("1", ""), "processes": each}
     for what, given in numbers.items():
         least, _, most = given.text.partition(":")
-        if given.unknown or not least.isdecimal() or most not in {"", least}:
+        if given.unknown or not least.isdecimal() or most not in {"", least} or len(least) > LONGEST_NUMBER:
             draft.note(f"{given.origin}: the number of {what} is {given.unknown or given.text}: say --world-size")
             draft.world_size = None
             return True
@@ -134,7 +136,7 @@ def read_program(program: Program, draft: LaunchDraft) -> None:
         name, _, value = word.text.partition("=")
         if name in KEPT_VARIABLES:
             draft.environment[name] = Setting(None if word.unknown else value, word.origin)
-    draft.saw(" ".join([*(name for name in program.options if name != "python"), program.name]))
+    draft.name_input(" ".join([*(name for name in program.options if name != "python"), program.name]))
     _launchers(program, draft)
     draft.framework = draft.framework or (program.kind if program.kind not in {"script", "shell"} else None)
     facts = launch_facts().get(program.kind)
@@ -201,7 +203,7 @@ def _configs(flags: Flags, draft: LaunchDraft) -> None:
 
 
 def _document(argument: Argument, draft: LaunchDraft) -> None:
-    path = draft.find(argument.text)
+    path = draft.path_of(argument.text)
     if path is None:
         raise UsageError(f"{argument.origin}: {argument.text}: no such file")
     read_document(path, draft)
@@ -240,7 +242,7 @@ def _hydra(name: Argument, given: Argument | None, beside: Path, draft: LaunchDr
     """The configuration of that name, if it is here."""
     folder, file = "config" if given is None else given.text, f"{name.text.removesuffix('.yaml')}.yaml"
     places = [Path(folder), beside / folder]
-    path = next((found for place in places if (found := draft.find(str(place / file))) is not None), None)
+    path = next((found for place in places if (found := draft.path_of(str(place / file))) is not None), None)
     if path is not None:
         _document(Argument(str(path), name.origin), draft)
     elif (shipped := SHIPPED.fullmatch(file)) is None:  # verl's own are known as its defaults
@@ -263,7 +265,7 @@ def _only_flags(arguments: Sequence[Argument]) -> list[Argument]:
 def _script(program: Program, draft: LaunchDraft) -> None:
     """The user's own Python file: what it configures itself wins; else its flags are the framework's."""
     flags = parse_flags(program.arguments)
-    path = draft.find(program.name)
+    path = draft.path_of(program.name)
     own = False
     if path is not None:
         draft.folders.append(Path(os.path.abspath(path)).parent)  # noqa: PTH100  a link's own folder, not its target's
@@ -288,7 +290,7 @@ def _guess(program: Program, flags: Sequence[Flag], draft: LaunchDraft, *, found
     fitting = [kind for kind, facts in launch_facts().items() if not facts.program.revealing.isdisjoint(names)]
     guess = fitting[-1] if fitting else None  # the last in rank has the rarer flags
     if not found:
-        draft.open_ended(f"{program.name} is not here, so what it sets itself is not known")
+        draft.leave_open(f"{program.name} is not here, so what it sets itself is not known")
     if draft.framework is None and guess is not None:
         draft.framework = guess
         draft.note(f"taken for {guess} by its settings' names: say --framework if it is another")

@@ -159,7 +159,7 @@ def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> b
     tree = _parse(draft.text_of(path), name)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
-    draft.saw(name)
+    draft.name_input(name)
     draft.framework = draft.framework or _framework(tree)
     scope = Scope(_assigned(tree), _arguments(calls, flags), draft.environ)
     config = _config([call for call in calls if dotted(call.func) not in _own_names(tree)], name, draft)
@@ -169,7 +169,7 @@ def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> b
     _adapter(calls, scope, draft)
     parses = any(_is(call, PARSERS) for call in calls)
     if config is None and not parses:
-        draft.open_ended()
+        draft.leave_open()
     return config is not None and not parses
 
 
@@ -259,13 +259,13 @@ def _put_config(call: ast.Call, scope: Scope, name: str, draft: LaunchDraft) -> 
     for key, value in _leaves(keywords(call, scope), scope):
         origin = f"{name}:{value.lineno}:{value.col_offset + 1}"
         if not key:
-            draft.open_ended(f"{origin}: ** spreads settings that are not written out")
+            draft.leave_open(f"{origin}: ** spreads settings that are not written out")
             continue
         scope.assumed.clear()
         try:
             found = evaluate(value, scope)
         except UnknownValueError as error:
-            draft.missing(key, origin, str(error))
+            draft.put_unknown(key, origin, str(error))
             continue
         draft.put(key, found, origin)
         if scope.assumed:
@@ -291,7 +291,7 @@ def _ask_for_attributes(tree: ast.Module, config: ast.Call | None, name: str, dr
                 match target:
                     case ast.Attribute(value=ast.Name(id=holder), attr=key) if holder in holders:
                         place = f"{name}:{node.value.lineno}:{node.value.col_offset + 1}"
-                        draft.missing(key, place, "set after the configuration was made")
+                        draft.put_unknown(key, place, "set after the configuration was made")
 
 
 def _is_parsed(node: ast.expr) -> bool:

@@ -86,7 +86,7 @@ def _put(raw: Mapping[str, Any], path: Path, run: FoundRun, draft: LaunchDraft) 
     kind = kind_of(leaves, name) or ((run.framework or "trl") if raw.keys() >= OF_TRANSFORMERS else "")
     if not kind:
         return False
-    draft.saw(name)
+    draft.name_input(name)
     draft.recorded = True
     if raw.get(ADAPTER):
         draft.peft = True
@@ -111,7 +111,7 @@ def read_run_folder(folder: Path, draft: LaunchDraft) -> None:
         UsageError: there is none in it, or it can't be read.
     """
     name = draft.shown(folder)
-    draft.saw(name)
+    draft.name_input(name)
     draft.run_folder = folder
     run = _newest(folder, name, draft)
     try:
