@@ -52,7 +52,7 @@ def audit_command(given: Namespace) -> int:
 
 
 def _audited(one: Audit, place: str, language: str) -> Iterator[Line]:
-    """The lines of one; ``place`` is what was to be audited, as on the command line."""
+    """The lines of one audit; ``place`` is the audited path or command, as on the command line."""
     say_so = partial(say, language)
     if not one.judged:
         line = Line().append(say_so("NOT JUDGED"), "bold")
@@ -84,7 +84,7 @@ def _audited(one: Audit, place: str, language: str) -> Iterator[Line]:
 
 
 def _open(one: Audit, say_so: Callable[[str], str]) -> Iterator[Line]:
-    """What is not known to apply, by what would settle it."""
+    """Advisories that may apply, grouped by the command or setting that would settle it."""
     by_command: dict[str, list[str]] = {}
     for match in one.open:
         by_command.setdefault(match.settle, []).append(match.advisory.id)

@@ -118,7 +118,7 @@ def _for_people(report: RunReport, folder: str, said: Callable[[str], str]) -> R
 def find_runs(
     paths: Sequence[str], chosen: Settings | None = None, discoverer: Discoverer | RemoteDiscoverer | None = None
 ) -> tuple[list[FoundRun], tuple[str, ...]]:
-    """The runs under all paths, and what could not be read besides them (one line each).
+    """The runs under all paths, and problems of discovery (one line each).
 
     Addresses of wandb servers are left to a ``discoverer`` that knows them.
 

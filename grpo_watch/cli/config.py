@@ -115,7 +115,7 @@ def rules_in_force(settings: Settings) -> RuleSet:
 
 
 def rules_to_send(settings: Settings, file: Path | None = None) -> RuleSet:
-    """The same, for those who send what they find: a receiver of a rule that there is not would never get anything.
+    """The rules for commands that notify; refuses a receiver whose ``only_rules`` match no rule.
 
     A mute of one is logged: it keeps nothing back.
 

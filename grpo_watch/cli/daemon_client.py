@@ -76,7 +76,7 @@ class DaemonClient:
 
 
 def _said(problem: urllib.error.HTTPError) -> str:
-    """What our daemon says of a request that it refuses; empty where it is something else that answers."""
+    """Our daemon's reason for refusing a request; empty if another program answers."""
     try:
         return str(json.loads(problem.read(4_096))["error"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -100,7 +100,7 @@ def _opener(web: Web, token: str) -> urllib.request.OpenerDirector:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """What is not our daemon must not send the token on."""
+    """Another program at the address must not redirect the token elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
         """None: an error."""
@@ -117,7 +117,7 @@ def keep_token(state: Path, address: str) -> str:
 
 
 def forget_token(state: Path) -> None:
-    """Note that nothing listens any more, so that no command sends the token to what listens there next."""
+    """Forget the address at the end, so that no command sends the token to the next program that listens there."""
     if token := _read(state).get("token"):
         _write(state, token, "")
 
@@ -151,7 +151,7 @@ def _read(state: Path) -> dict[str, str]:
 
 
 def _write(state: Path, token: str, address: str) -> None:
-    """Replace the file as a whole: what is there outlives a full disk. Where nothing changed it only becomes newer."""
+    """Replace the file atomically, so that a full disk keeps the old one; an unchanged file is only touched."""
     path, fresh, content = state / TOKEN_FILE, state / f"{TOKEN_FILE}.new", {"address": address, "token": token}
     with suppress(OSError):
         if _read(state) == content and stat.S_IMODE(path.lstat().st_mode) == OWNER_READS:

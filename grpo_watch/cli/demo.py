@@ -58,7 +58,7 @@ def demo_command(given: Namespace) -> int:
 
 
 def _listen() -> str:
-    """The default address, or a free port where that one is taken."""
+    """The default address, or a free port if it is taken."""
     listen = Settings().listen
     with closing(socket.socket()) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

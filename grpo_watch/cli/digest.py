@@ -39,7 +39,7 @@ class DigestSide:
 
 
 def digest_command(given: Namespace) -> int:
-    """Print the digest of one checkpoint, or what differs between two; returns the exit code.
+    """Print the digest of one checkpoint, or the differences of two; returns the exit code.
 
     Each is a checkpoint folder (judged even without its framework's marker) or a weight file.
 
@@ -102,7 +102,7 @@ def exit_code(answer: dict[str, Any]) -> int:
 
 
 def as_text(answer: dict[str, Any], tensors: Mapping[str, TensorDigest], *, color: bool) -> str:
-    """The digest of one checkpoint (``tensors``), or what differs between two."""
+    """The digest of one checkpoint (``tensors``), or the differences of two, as text."""
     lines = map(_tensor, sorted(tensors.items())) if "checksums" in answer else ()
     return "".join(lines) + printed(_lines(answer), color=color, width=UNWRAPPED)
 

@@ -48,7 +48,7 @@ def explain_command(given: Namespace) -> int:
 
 
 def explained(name: str, chosen: Settings) -> tuple[dict[str, Any], str]:
-    """What is known of a rule, of a check of preflight, or of a known bug: the JSON document, and Markdown.
+    """The page of a rule, a preflight check or a known bug: as JSON document and as text.
 
     Raises:
         UsageError: there is nothing of this name (the nearest names are given).
@@ -90,7 +90,7 @@ def _as_json(rule: Rule, detectors: Mapping[str, type[Detector]], runbook: Runbo
 
 
 def _hints(rule: Rule) -> str:
-    """What to do, in general and where a framework has other words for it."""
+    """The fix in general, and in the words of each framework that differs."""
     return "\n>\n".join(
         [f"> {general(rule.hint)}", *(f"> **{name}**: {general(hint)}" for name, hint in rule.hints.items())]
     )

@@ -20,7 +20,7 @@ PLAIN = "the token and the page are sent unencrypted: set web.tls_cert and web.t
 
 
 class HttpListener:
-    """The bound socket; what protects and serves it.
+    """The bound socket with its access keys, TLS and server.
 
     Raises:
         UsageError: the address is taken, or a token, a certificate or a key can't be used.
@@ -60,14 +60,14 @@ class HttpListener:
 
     @property
     def link(self) -> str:
-        """What opens the page in a browser on this machine, with the token that the daemon made; else empty."""
+        """The address that opens the page on this machine, with the token the daemon made; else empty."""
         port = self.address.rpartition(":")[2]
         page = self.page or (f"{self._scheme}://127.0.0.1:{port}/" if self._host in EVERYWHERE else "")
         token = self._keys.token
         return f"{page}?token={token.read()}" if page and isinstance(token, OwnToken) else page
 
     def protect(self, state: Path) -> None:
-        """Make the token, or take the one that is kept in this state, unless the settings say what opens the page."""
+        """Make the token or take the stored one, unless the settings have their own access keys."""
         if not (self._web.open or self._keys.token or self._keys.anywhere):
             self._keys = AccessKeys(OwnToken(keep_token(state, self.address)))
 
@@ -122,7 +122,7 @@ def hosts_of(host: str) -> list[str]:
 
 
 def protection_of(web: Web) -> tuple[AccessKeys, ssl.SSLContext | None]:
-    """What opens the page, and what encrypts connections (None: nothing does), as these settings ask for.
+    """The access keys of the page and the TLS context (None: no encryption) of these settings.
 
     Raises:
         ConfigError: a token, a certificate or a key can't be used.

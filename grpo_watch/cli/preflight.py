@@ -40,7 +40,7 @@ def preflight_command(given: Namespace) -> int:
 
 
 def check_options(options: GivenOptions) -> None:
-    """Refuse what can't be meant.
+    """Refuse an unknown framework, and a version that is none.
 
     Raises:
         UsageError: the framework is unknown, or what is given as its version is none.

@@ -1,4 +1,4 @@
-"""Turns settings into what is pushed: the dispatcher, its receivers; ``push clean`` removes what they left."""
+"""Makes the dispatcher and its receivers from settings; ``push clean`` removes their groups from Pushgateways."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from grpo_watch.rules.rule_tests import problem, read_tests
 LIST_SCHEMA, LINT_SCHEMA = "grpo-watch/rules/1", "grpo-watch/rules-lint/1"
 TEST_SCHEMA, BACKTEST_SCHEMA = "grpo-watch/rules-test/1", "grpo-watch/rules-backtest/1"
 NAMED = 5
-"""Files that one line names."""
+"""Most files named in one line."""
 
 
 def list_command(given: Namespace) -> int:
@@ -104,7 +104,7 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[st
 
 
 def lint_command(given: Namespace) -> int:
-    """Print what is wrong in the files, or in the rules in effect; returns 1 where something is, else 0.
+    """Print the problems of the files, or of the rules in effect; returns 1 if there are any, else 0.
 
     Raises:
         UsageError: a file is missing.

@@ -70,7 +70,7 @@ STOPPED, FAILED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a daemon runs on, and one that takes its place: it keeps its state in the same folder, with what is left.
+    """Settings, paths and state of a daemon, taken over by its successor in the same process.
 
     ``address`` is where it is served (``HOST:PORT``), ``shown`` are the runs of which people at the terminal were told.
     """
@@ -217,7 +217,7 @@ def running(
 def _opened(
     given: FollowedPaths, load: Load, before: Basis | None, daemon: Callable[[], Daemon | None]
 ) -> tuple[Basis, HttpListener, PushSetup]:
-    """What a daemon runs on, with its sockets and receivers."""
+    """Settings, paths and state of a new daemon, with its sockets and receivers."""
     current = before.current if before else SettingsInForce(load)
     settings = current.settings
     named = given.paths if before or given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]
@@ -272,7 +272,7 @@ def options_for(
 
 
 def kept_texts(settings: Settings) -> KeptTexts:
-    """What these settings let the daemon keep of prompts and completions."""
+    """How much of prompts and completions the privacy settings let the daemon keep."""
     if not settings.privacy.examples:
         return KeptTexts.NOTHING
     return KeptTexts.BEGINNINGS if settings.privacy.completions else KeptTexts.EXCERPT

@@ -1,4 +1,4 @@
-"""``grpo-watch sources``: what was found in a path, what each channel gives, and which rules can't see."""
+"""``grpo-watch sources``: the runs of a path, the records of each channel, and the blind rules."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def sources_command(given: Namespace) -> int:
 
 
 def examine(found: FoundRun, chosen: Settings, overrides: Mapping[str, Scalar], rules: Sequence[Rule]) -> ExaminedRun:
-    """Read a run once, as ``check`` does with the same settings, and keep what its channels gave."""
+    """Read a run once, as ``check`` does with the same settings, and count the records of each channel."""
     read = read_run(found, rules, catalogue(), Tick(time.time(), live=False), chosen, overrides)
     assembler = read.pipeline.assembler
     notes = (

@@ -1,4 +1,4 @@
-"""``grpo-watch status``: asks the running daemon what it watches, what fires, and how much could be judged."""
+"""``grpo-watch status``: asks the running daemon for its runs, findings and coverage."""
 
 from __future__ import annotations
 

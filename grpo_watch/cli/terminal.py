@@ -1,4 +1,4 @@
-"""What every command does with the terminal: log lines on stderr, colours, widths, JSON."""
+"""The terminal, for every command: log lines on stderr, colours, widths, JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from grpo_watch.report.lines import Line
 
 LIBRARIES = ("asyncio", "concurrent.futures", "uvicorn")
-"""Libraries whose warnings about what goes wrong in the daemon are lines of the same format."""
+"""Libraries whose warnings are logged in the same format."""
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 UNWRAPPED = 100_000
 """Columns that no line reaches."""
 LABEL = 40
-"""Characters of what a line of progress is about."""
+"""Most characters of a progress line's label."""
 ERASED = "\r\x1b[K"
 
 
@@ -34,14 +34,14 @@ def begin(verbose: int, log_format: str, *, no_color: bool) -> bool:
 
 
 def terminal_width() -> int:
-    """The columns of the terminal; what is not a terminal gets its lines unwrapped, for ``grep`` and scripts."""
+    """The columns of the terminal; output to files and pipes is unwrapped, for ``grep`` and scripts."""
     import shutil  # noqa: PLC0415  --help needs none
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED
 
 
 def printed(lines: Iterable[Line], *, color: bool, width: int | None = None) -> str:
-    """What is printed where there are so many columns, by default as many as ``terminal_width`` says."""
+    """The lines as text, wrapped at ``width`` columns, by default at ``terminal_width``."""
     from grpo_watch.report.lines import laid_out  # noqa: PLC0415  --help needs none
 
     return laid_out(lines, width or terminal_width(), color=color)
@@ -121,5 +121,5 @@ def _quoted(value: object) -> str:
 
 
 def _seen(quoted: str) -> str:
-    """What a terminal would obey, or show backwards, as escapes; JSON itself demands it of ASCII's controls only."""
+    """Escape control characters and direction marks, of which JSON itself escapes ASCII's only."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)

@@ -1,4 +1,4 @@
-"""What commands name besides files: standard input, and runs on servers of wandb and MLflow, opened and closed."""
+"""Opens the inputs of commands that are no files: standard input, and runs on wandb and MLflow servers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def local_paths(paths: Sequence[str]) -> list[str]:
 
 
 class MlflowCopies:
-    """Copies of places on MLflow servers in a folder, with a thread that adds to them what comes."""
+    """Copies of MLflow experiments and runs in a folder, kept up to date by a thread."""
 
     def __init__(self, addresses: Sequence[str], folder: Path) -> None:
         self.of = {MlflowServer(address, folder): address for address in addresses}
@@ -80,7 +80,7 @@ class MlflowCopies:
 
 
 class Poller:
-    """What finds runs; where remote ones are among them, a thread of its own asks their server once it is started.
+    """Finds runs; a thread of its own asks the servers of remote ones once it is started.
 
     ``threads`` must stay alive: the death of one must end the daemon.
 
@@ -107,7 +107,7 @@ class Poller:
         local, places = Discoverer(settings.allow_roots, read), [parse_place(path) for path in paths if is_remote(path)]
         self.discoverer: Discoverer | RemoteDiscoverer = local
         self.paths = [Path(path) for path in local_paths(paths)]
-        """What lies on this machine, and the copies of what lies on MLflow servers."""
+        """Paths on this machine, and the copies of runs on MLflow servers."""
         self._asking: list[Hub | MlflowCopies] = []
         self._addresses: dict[Path, str] = {}
         if places:
@@ -209,7 +209,7 @@ def newest_below(folder: Path, allow_roots: Sequence[Path], *, for_agent: bool =
 
 
 def waiting_lines(places: Sequence[str]) -> Iterator[str]:
-    """What is waited for: paths that are not there yet, and folders that hold nothing."""
+    """A line for each path that does not exist yet or is an empty folder."""
     for place in places:
         if not local_paths([place]) or any(char in place for char in "*?["):
             continue
@@ -231,7 +231,7 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class FollowedPaths:
-    """What to watch; whether the input of the run in a folder has ended; where state lies that no later command uses.
+    """Paths to watch; whether the input of the run in a folder has ended; where temporary state lies.
 
     ``overrides`` are settings of every run (``--set``), over those of the file.
     """

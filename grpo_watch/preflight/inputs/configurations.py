@@ -95,7 +95,7 @@ def _file(name: str) -> str:
 
 
 def resolve_references(draft: LaunchDraft) -> None:
-    """Replace ``${data.train_batch_size}`` by what it names; what can't be resolved is missing, and reported once."""
+    """Replace references such as ``${data.train_batch_size}`` by their values; report unresolved ones in one line."""
     unread: list[str] = []
     for name, setting in list(draft.settings.items()):
         value: Scalar = setting.value
@@ -163,7 +163,7 @@ def _unwrapped(leaves: dict[str, Leaf]) -> dict[str, Leaf]:
 
 
 def kind_of(leaves: Mapping[str, Leaf], name: str) -> str:
-    """What a file configures: ``accelerate``, ``deepspeed`` or a framework; ``""`` where nothing shows it."""
+    """The kind of a configuration file: ``accelerate``, ``deepspeed`` or a framework; ``""`` if unknown."""
     tops = {key.split(".", 1)[0] for key in leaves}
     if tops & {"compute_environment", "distributed_type"} or {"num_processes", "num_machines"} <= tops:
         return "accelerate"

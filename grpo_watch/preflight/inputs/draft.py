@@ -1,4 +1,4 @@
-"""Collects what the readers find, one setting at a time, until it is turned into a ``Launch``."""
+"""Collects settings from the readers of scripts and files; ``load_launch`` makes a ``Launch`` of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compute(
     leaf: Callable[[ast.expr], float | None],
     divide: Callable[[float, float], float] = operator.truediv,
 ) -> float | None:
-    """The value of a sum of numbers and of what ``leaf`` knows; None where any part of it is unknown."""
+    """The value of arithmetic over numbers and the operands that ``leaf`` knows; None if any operand is unknown."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, (int, float)) and not isinstance(node.value, bool) else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -152,7 +152,7 @@ class LaunchDraft:
             self.note(f"{origin}: {name} is {masked(why)}")
 
     def note(self, text: str) -> None:
-        """Note once what could not be read; nothing that may be a secret is quoted."""
+        """Report an unread part of the launch once, with credentials masked."""
         line = masked(" ".join(text.split()))
         if line not in self.unresolved:
             self.unresolved.append(line)

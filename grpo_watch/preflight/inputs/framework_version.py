@@ -1,4 +1,4 @@
-"""Finds the versions of packages without importing them: what is installed here, what is pinned next to the launch."""
+"""Finds the versions of packages without importing them: installed in this environment, or pinned beside the launch."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SIZE, STEPS, EACH = "generation_batch_size", "steps_per_generation", "per_device
 
 
 FOUND = ("framework", "version", "version_origin", "settings", "deepspeed", "packages", "complete")
-"""What a launch takes of its draft as it is."""
+"""Fields that a launch copies from its draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _refers(draft: LaunchDraft) -> bool:
 
 
 def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
-    """What follows from all settings together: references, version, and the user's options."""
+    """Resolve references and the version, once all settings are read, and apply the user's options."""
     if _refers(draft):
         resolve_references(draft)
     if draft.recorded:
@@ -160,7 +160,7 @@ def _refuse_other_methods(draft: LaunchDraft) -> None:
 
 
 def _open_questions(draft: LaunchDraft, options: GivenOptions) -> tuple[str, ...]:
-    """What could not be read, without questions that the user has answered."""
+    """The unread parts, without questions that the user's options answer."""
     answers = {
         "--framework-version": options.version,
         "--framework if": options.framework,

@@ -89,7 +89,7 @@ def put_flag(flag: Flag, draft: LaunchDraft) -> None:
 def split_options(
     arguments: Sequence[Argument], switches: frozenset[str]
 ) -> tuple[dict[str, Argument], tuple[Argument, ...]]:
-    """Options of a launcher and what follows them; an option that is no switch takes the next word."""
+    """A launcher's options and the remaining words; an option that is no switch takes the next word."""
     options: dict[str, Argument] = {}
     at = 0
     while at < len(arguments):
@@ -129,7 +129,7 @@ MAX_WRAPPERS = 12
 
 
 class Program(NamedTuple):
-    """What a command runs.
+    """The training program of a command.
 
     ``kind`` is a framework's name, ``script`` (a Python file) or ``shell`` (a script whose text is read next).
     ``options`` maps each launcher around it to its options; ``variables`` are ``NAME=value`` words before it.

@@ -1,4 +1,4 @@
-"""Reads what a recognised program is launched with: its settings, its configurations, how many processes it has."""
+"""Reads the settings, configuration files and number of processes of a recognised training program."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _from_variables(draft: LaunchDraft) -> None:
 
 
 def _variable(name: str, draft: LaunchDraft) -> Argument | None:
-    """What the launch sees in a variable that holds a number."""
+    """The number in an environment variable, as the launch sees it."""
     found = draft.variable(name)
     if found is None:
         return None
@@ -111,7 +111,7 @@ def default_accelerate_config(draft: LaunchDraft) -> Path | None:
 
 
 def _from_settings(devices: Sequence[Sequence[str]], draft: LaunchDraft) -> None:
-    """The product of the framework's own settings (GPUs of a node, nodes), of which the first is there."""
+    """Multiply the framework's own settings (GPUs per node, nodes); the first must be given."""
     found = [next((draft.settings[name] for name in names if name in draft.settings), None) for names in devices]
     values = [setting.value for setting in found if setting is not None]
     if found[0] is not None and found[0].origin and all(isinstance(value, int) for value in values):
@@ -150,7 +150,7 @@ def read_program(program: Program, draft: LaunchDraft) -> None:
 
 
 def _launchers(program: Program, draft: LaunchDraft) -> None:
-    """What accelerate's configuration and the launchers' own DeepSpeed options say."""
+    """Read accelerate's configuration and the DeepSpeed options of its command line."""
     facts = launch_facts().get(program.kind)
     if "accelerate" not in program.options and not (facts is not None and facts.program.accelerates):
         return
@@ -263,7 +263,7 @@ def _only_flags(arguments: Sequence[Argument]) -> list[Argument]:
 
 
 def _script(program: Program, draft: LaunchDraft) -> None:
-    """The user's own Python file: what it configures itself wins; else its flags are the framework's."""
+    """Read the user's own Python file: its own configuration wins; without one, its flags are the framework's."""
     flags = parse_flags(program.arguments)
     path = draft.path_of(program.name)
     own = False

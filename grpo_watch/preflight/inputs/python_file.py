@@ -26,7 +26,7 @@ class UnknownValueError(Exception):
 
 @dataclass(slots=True)
 class Scope:
-    """What names mean in a file.
+    """The names of a file.
 
     ``assigned`` are the expressions of each name, ``arguments`` the values that ``args.NAME`` has from the command line
     or ``add_argument``'s default, each with why it is not known. ``assumed`` collects the variables whose default was
@@ -135,7 +135,7 @@ def keywords(node: ast.Call, scope: Scope, depth: int = 0) -> list[tuple[str, as
 
 
 def dotted(node: ast.expr) -> str:
-    """``a.b.c`` as text; what precedes the last dot of another expression is left out."""
+    """``a.b.c`` as text; of other expressions only the part behind the last dot."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}".removeprefix(".")
     return node.id if isinstance(node, ast.Name) else ""
@@ -203,7 +203,7 @@ def _own_names(tree: ast.Module) -> set[str]:
 
 
 def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
-    """What each name is assigned; twice where it does not stay what it was first assigned."""
+    """The expressions assigned to each name; twice for loops and ``+=``, whose value changes."""
     found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         match node:
@@ -222,7 +222,7 @@ def _assigned(tree: ast.Module) -> dict[str, list[ast.expr]]:
 
 
 def _arguments(calls: Iterable[ast.Call], flags: Iterable[Flag]) -> Mapping[str, tuple[Plain, str]]:
-    """What ``args.NAME`` is: ``add_argument``'s default, then what the command line says."""
+    """Values of ``args.NAME``: ``add_argument``'s default, overridden by the command line."""
     found: dict[str, tuple[Plain, str]] = {}
     for call in calls:
         given = {keyword.arg: keyword.value for keyword in call.keywords}
@@ -280,7 +280,7 @@ def _leaves(given: Iterable[tuple[str, ast.expr]], scope: Scope) -> Iterator[tup
 
 
 def _ask_for_attributes(tree: ast.Module, config: ast.Call | None, name: str, draft: LaunchDraft) -> None:
-    """What is assigned to an attribute of the configuration, maybe under a condition, is not known."""
+    """Report attributes set on the configuration later, maybe under a condition, as unknown."""
     holders: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and (node.value is config or _is_parsed(node.value)):

@@ -1,4 +1,4 @@
-"""Reads the launch of a run that exists: its arguments, a wandb or Hydra configuration, or what it logged."""
+"""Reads the launch of an existing run: its arguments, a wandb or Hydra configuration, or its logged arguments."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _tensorboard(file: GrowingFile) -> Mapping[str, Any]:
 
 
 def _wandb(file: GrowingFile) -> Mapping[str, Any]:
-    """What was configured before the first row; empty where nothing was."""
+    """The configuration logged before the first row; empty if there is none."""
     found: dict[str, Any] = {}
     if not framing.begins(file.read, framing.WANDB):
         return found

@@ -44,7 +44,7 @@ DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 
 
 class Command(NamedTuple):
-    """One simple command. ``environment`` is what it would see of the variables that matter."""
+    """One simple command, with the environment variables it would see that change batches or devices."""
 
     arguments: tuple[Argument, ...]
     environment: Mapping[str, Setting]
@@ -52,7 +52,7 @@ class Command(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a variable holds: a text or the items of an array, and ``why`` it is not known."""
+    """A variable's value: a text or the items of an array; ``why`` says why it is not known."""
 
     text: str = ""
     why: str = ""
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class Script:
-    """Reads one script; ``notes`` lists what could not be read.
+    """Reads one script; ``notes`` lists its unread parts.
 
     Args:
         name: the file, as messages name it.
@@ -93,7 +93,7 @@ class Script:
     _maybe: bool = False
 
     def begin(self, environ: Mapping[str, str], arguments: Sequence[Argument] = ()) -> None:
-        """Set what the script starts with: the caller's variables and its own arguments."""
+        """Set the variables inherited from the caller, and the script's own arguments."""
         for name in PASSED_ON & environ.keys():
             self.known[name] = Value(environ[name], origin=f"${name}")
             self.exported.add(name)
@@ -130,7 +130,7 @@ class Script:
             yield from self._simple(words)
 
     def _keyword(self, word: str) -> None:
-        """What a branch changes is known inside it only."""
+        """Keep changes of a branch inside it: behind it the variables are unknown."""
         if word in {"else", "elif", "fi", "done", "esac"} and self._before:
             after, self.known = self.known, self._before.pop()
             for name in [name for name, value in after.items() if self.known.get(name) != value]:
