@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from grpo_watch import __version__
-from grpo_watch.archive.check_run import CheckSetup
-from grpo_watch.archive.checks import Checked, Execution, check_all
+from grpo_watch.archive.checks import Checked, CheckSetup, Execution, check_all
 from grpo_watch.archive.remote_folder import SERVER, RemoteFolder, is_remote, refuse_page, remote_folders
 from grpo_watch.children.pool import processors, size_of
 from grpo_watch.cli.terminal import print_json, printed, progress_line, terminal_width

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from grpo_watch.archive.check_run import CheckSetup, check_run
-from grpo_watch.archive.checks import Execution, check_all
+from grpo_watch.archive.checks import CheckSetup, Execution, check_all, check_run
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import UsageError
 from grpo_watch.report.check_document import RunReport, document

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_watch.archive.check_run import CheckSetup
-from grpo_watch.archive.checks import Execution, check_all
+from grpo_watch.archive.checks import CheckSetup, Execution, check_all
 from grpo_watch.archive.on_ray import on_ray
 from grpo_watch.engine.records import Tick
 from grpo_watch.errors import UsageError
