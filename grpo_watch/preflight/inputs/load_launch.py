@@ -6,8 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 from grpo_watch.credentials import masked
@@ -17,7 +16,7 @@ from grpo_watch.frameworks.launches import Launch, launch_facts
 from grpo_watch.preflight.inputs.configurations import read_document, resolve_references
 from grpo_watch.preflight.inputs.draft import Argument, LaunchDraft, read_text
 from grpo_watch.preflight.inputs.framework_version import find_version, runs_here
-from grpo_watch.preflight.inputs.program import INLINE, SHELLS, Program, recognise
+from grpo_watch.preflight.inputs.program import Program, inner_script, recognise
 from grpo_watch.preflight.inputs.program_settings import find_world, read_program
 from grpo_watch.preflight.inputs.python_file import read_python
 from grpo_watch.preflight.inputs.shell import Command, Script
@@ -199,21 +198,14 @@ def read_command(words: Sequence[str], draft: LaunchDraft) -> None:
     Raises:
         UsageError: it launches nothing that preflight knows, or names a file that can't be read.
     """
-    arguments = [Argument(word, ORIGIN) for word in words]
-    if any(PurePath(word).name in SHELLS and INLINE.fullmatch(flag) for word, flag in pairwise(words)):
+    command = Command(tuple(Argument(word, ORIGIN) for word in words), {}, draft.folder)
+    if inner_script(command.arguments) is not None:
         _from_text(shlex.join(words), ORIGIN, draft)
-        return
-    program = recognise(arguments)
-    if program is None:
+    elif (launch := _candidate(command, draft)) is not None:
+        _read(launch, draft)
+    else:
         first = next((word for word in words if not ASSIGNMENT.match(word)), "the command")  # others may hold a secret
         raise UsageError(f"{masked(first)[:60]}: not a GRPO training launch (see docs/preflight.md for what is read)")
-    if program.kind == "shell":
-        path = draft.path_of(program.name)
-        if path is None:
-            raise UsageError(f"{program.name}: no such file")
-        read_script(path, draft, program.arguments)
-        return
-    read_program(program, draft)
 
 
 def read_script(path: Path, draft: LaunchDraft, arguments: Sequence[Argument] = (), depth: int = 0) -> None:
@@ -242,7 +234,7 @@ def _from_text(
     _read(_best(candidates, draft), draft, depth)
 
 
-def _read(chosen: _Candidate, draft: LaunchDraft, depth: int) -> None:
+def _read(chosen: _Candidate, draft: LaunchDraft, depth: int = 0) -> None:
     command, program, _ = chosen
     draft.folders.insert(0, command.folder)
     draft.environment.update(command.environment)
@@ -251,7 +243,7 @@ def _read(chosen: _Candidate, draft: LaunchDraft, depth: int) -> None:
         return
     path = draft.path_of(program.name)
     if path is None or depth >= MAX_SCRIPTS:
-        raise UsageError(f"{program.arguments[0].origin if program.arguments else program.name}: no such file")
+        raise UsageError(f"{program.name}: no such file")
     read_script(path, draft, program.arguments, depth + 1)
 
 
