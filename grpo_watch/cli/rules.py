@@ -20,6 +20,7 @@ from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot
 from grpo_watch.errors import RuleError, UsageError
 from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.report.check_document import episode, evidence
+from grpo_watch.report.lines import aligned
 from grpo_watch.rules.packs import entries_of, lint, load_rules, packs_folder
 from grpo_watch.rules.rule_tests import problem, read_tests
 
@@ -98,9 +99,7 @@ def _matches(match: Mapping[str, str]) -> str:
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     """Aligned columns, the last one as long as it is."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return (line.plain.rstrip() for line in aligned([head, *rows]))
 
 
 def lint_command(given: Namespace) -> int:

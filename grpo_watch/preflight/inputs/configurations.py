@@ -117,8 +117,8 @@ def resolve_references(draft: LaunchDraft) -> None:
         draft.note(f"{unread[0]}, which refers to something that is not read{more}")
 
 
-def read_document(path: Path, draft: LaunchDraft) -> None:
-    """Read one configuration file of any kind into the draft.
+def read_document(path: Path, draft: LaunchDraft, kind: str = "") -> None:
+    """Read one configuration file into the draft; its content shows the kind if none is given.
 
     Raises:
         UsageError: it can't be read; the message names file, place and reason.
@@ -128,7 +128,7 @@ def read_document(path: Path, draft: LaunchDraft) -> None:
     if not leaves:
         raise UsageError(f"{name}: holds no settings")
     draft.name_input(name)
-    kind = kind_of(leaves, name)
+    kind = kind or kind_of(leaves, name)
     if kind == "accelerate":
         put_accelerate(leaves, draft)
     elif kind == "deepspeed":
@@ -178,7 +178,7 @@ def put_trainer(leaves: Mapping[str, Leaf], kind: str, draft: LaunchDraft) -> No
         draft.framework = draft.framework or kind
     for name, leaf in leaves.items():
         if name.startswith("deepspeed.") or (name == "deepspeed" and isinstance(leaf.value, str)):
-            put_named_deepspeed({name: leaf}, draft)
+            put_named_deepspeed(name, leaf, draft)
         elif name.startswith("env."):
             if name.removeprefix("env.") in KEPT_VARIABLES:
                 draft.environment[name.removeprefix("env.")] = Setting(_text(leaf), leaf.origin)
@@ -197,30 +197,26 @@ def _put_recorded(facts: LaunchFacts, leaves: Mapping[str, Leaf], draft: LaunchD
         draft.world_size = Setting(world.value, world.origin)
 
 
-def put_named_deepspeed(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
-    """``deepspeed: ds.json``, ``deepspeed: zero2``, or the configuration itself nested below ``deepspeed``."""
-    for name, leaf in leaves.items():
-        if name != "deepspeed":
-            put_deepspeed({name.removeprefix("deepspeed."): leaf}, draft)
-        else:
-            draft.put("deepspeed", leaf.value, leaf.origin)
-            if SHIPPED_ZERO.fullmatch(str(leaf.value)) is None:
-                read_beside(str(leaf.value), leaf.origin, "DeepSpeed", draft)
+def put_named_deepspeed(name: str, leaf: Leaf, draft: LaunchDraft) -> None:
+    """``deepspeed: ds.json``, ``deepspeed: zero2``, or a value of the configuration nested below ``deepspeed``."""
+    if name != "deepspeed":
+        put_deepspeed({name.removeprefix("deepspeed."): leaf}, draft)
+        return
+    draft.put("deepspeed", leaf.value, leaf.origin)
+    if SHIPPED_ZERO.fullmatch(str(leaf.value)) is None:
+        read_beside(str(leaf.value), leaf.origin, "DeepSpeed", draft)
 
 
 def read_beside(name: str, origin: str, what: str, draft: LaunchDraft) -> None:
-    """Read a configuration that another one names; say so where that can't be done."""
+    """Read a configuration of accelerate or DeepSpeed that another one names; note why that can't be done."""
     path = draft.path_of(name)
     if path is None or not path.is_file():
         draft.note(f"{origin}: the {what} configuration {name} was not found")
         return
     try:
-        leaves = load(path, draft)
+        read_document(path, draft, what.lower())
     except UsageError as error:
         draft.note(str(error))
-        return
-    draft.name_input(draft.shown(path))
-    (put_deepspeed if what == "DeepSpeed" else put_accelerate)(leaves, draft)
 
 
 def put_deepspeed(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:

@@ -113,11 +113,10 @@ def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
     if draft.recorded:
         _drop_derived(draft)
     _refuse_other_methods(draft)
-    find_version(draft)
     if draft.framework is None and {"num_generations", "per_device_train_batch_size"} & draft.settings.keys():
         draft.framework = "trl"
         draft.note("taken for trl by its settings' names: say --framework if it is another")
-        find_version(draft)
+    find_version(draft)
     size = Setting(options.dataset_size, "--dataset-size") if options.dataset_size is not None else None
     world = Setting(options.world_size, "--world-size") if options.world_size is not None else draft.world_size
     return Launch(

@@ -213,7 +213,7 @@ def _put(flags: Flags, draft: LaunchDraft) -> None:
     put_flags(flags, draft, frozenset({"config"}))
     given = next((flag for flag in flags.flags if flag.name == "deepspeed" and flag.values and not flag.unknown), None)
     if given is not None and given.text.lstrip()[:1] != "{":
-        put_named_deepspeed({"deepspeed": Leaf(given.text, given.origin)}, draft)
+        put_named_deepspeed("deepspeed", Leaf(given.text, given.origin), draft)
 
 
 def _profile(name: str, origin: str, facts: ProgramFacts, draft: LaunchDraft) -> None:
