@@ -135,7 +135,7 @@ def sampled(sampling: object) -> dict[str, Scalar]:
 AHEAD = 8
 """Lines of a process that are held at once; one whose lines wait for others is not read further (up to 190 kB each)."""
 ONE_STEP = 120.0
-"""Seconds between two lines of one step from which on they are of two starts of the job, which loads its model anew.
+"""Seconds between two lines of one step from which on they are of two starts of the job, which loads its model again.
 Processes end a step together."""
 
 
