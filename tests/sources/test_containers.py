@@ -210,6 +210,10 @@ FORMS: Mapping[str, Files] = {
         + by_line(lambda row, key=key: f"1.5,{row['step']},{row[key]}")
         for key in rest(ROWS[0])
     },
+    "a file of mlflow per metric": {
+        f"mlruns/0/run/metrics/{key}": by_line(lambda row, key=key: f"1772000000000 {row[key]} {row['step']}")
+        for key in rest(ROWS[0])
+    },
     "a run of mlflow's file store": {
         f"mlruns/0/run/metrics/{key}": by_line(lambda row, key=key: f"1772000000000 {row[key]} {row['step']}")
         for key in rest(ROWS[0])
@@ -232,6 +236,10 @@ FORMS: Mapping[str, Files] = {
         "train.log": "".join(f"step={one['step']} name={one['name']} value={one['value']}\n" for one in singles())
     },
     "shares in percent": {"train.log": by_line(lambda row: f"{pairs(row, ': ', ' | ')} | clip_ratio: 0.000%")},
+    "an answer of a log service": {
+        "cloud.json": json.dumps({"events": [{"timestamp": 1, "message": pairs(row)} for row in ROWS]})
+    },
+    "entries over several lines": {"cloud.json": json.dumps([{"textPayload": pairs(row)} for row in ROWS], indent=2)},
     "JSON within JSON": {"train.jsonl": by_line(lambda row: json.dumps({"level": "info", "message": json.dumps(row)}))},
     "bars below another one": {
         "train.log": "".join(
@@ -247,6 +255,7 @@ FORMS: Mapping[str, Files] = {
             )
         )
     },
+    "the page of a log": {"log.html": f"<html><body><pre>{by_line(pairs)}</pre></body></html>"},
     "a page that counts iterations": {"log.html": html().replace("<th>step</th>", "<th>Iteration</th>")},
     "a chart with shared steps": {
         "plot.json": json.dumps(
@@ -283,6 +292,9 @@ FORMS: Mapping[str, Files] = {
         "metrics.jsonl": by_line(
             lambda row: json.dumps({"step": row["step"], **{key: {"value": value} for key, value in rest(row).items()}})
         )
+    },
+    "entries of a log service in one line": {
+        "cloud.json": json.dumps([{"textPayload": pairs(row), "timestamp": "1"} for row in ROWS])
     },
     "several calls for each step": {
         "metrics.csv": "epoch,grad_norm,kl,loss,reward,step\n"
@@ -327,8 +339,23 @@ FORMS: Mapping[str, Files] = {
         "typescript": "Script started\r\n\x1b]0;gpu1\x07\x1b[?2004h$ python train.py\r\n\x1b[?2004l\r"
         + by_line(lambda row: f"\x1b[K{row}\r")
     },
+    "backspaces": {
+        "screenlog.0": by_line(
+            lambda row: f"working|\b/\b-\b \b\b\b\b\b\b\b\b\bstep {row['step']}: {pairs(rest(row))}\r"
+        )
+    },
     "a logger's place before the time": {
         "train.log": by_line(lambda row: f"[INFO|trainer.py:1234] 2026-03-02 10:00:00,123 >> {pairs(row, ': ', ', ')}")
+    },
+    "an answer of Loki": {
+        "loki.json": json.dumps(
+            {"data": {"result": [{"stream": {}, "values": [[f"{10**18 + row['step']}", str(row)] for row in ROWS]}]}}
+        )
+    },
+    "the page of a notebook": {
+        "train.html": "<html><body><div><pre><span></span>"
+        + by_line(str).replace("'", "&#39;")
+        + "</pre></div></body></html>"
     },
     "a title in a line of its own": {
         "train.log": by_line(

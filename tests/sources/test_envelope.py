@@ -155,3 +155,22 @@ def test_time_is_linear(unit: bytes) -> None:
     began = time.perf_counter()
     Envelope().unwrap(unit * (1_000_000 // len(unit)))
     assert time.perf_counter() - began < 60.0
+
+
+def test_only_a_page_has_its_entities_taken_out() -> None:
+    """In any other log they are a model's text, which must not become a row."""
+    line = b"{&#39;loss&#39;: 8.0, &#39;kl&#39;: 80.0}<b>"
+    log, page = Envelope(), Envelope()
+    assert list(log.unwrap(b"Completion: <html>")) + list(log.unwrap(line)) == [b"Completion: <html>", line]
+    page.unwrap(b"<!DOCTYPE html>")
+    assert list(page.unwrap(line)) == [b"{'loss': 8.0, 'kl': 80.0}"]
+    assert list(Envelope(page=page.page).unwrap(line)) == [b"{'loss': 8.0, 'kl': 80.0}"]
+
+
+def test_a_page_that_a_model_writes_later_makes_no_page() -> None:
+    line = b"{&#39;loss&#39;: 8.0, &#39;kl&#39;: 80.0}"
+    envelope = Envelope()
+    for _ in range(100):
+        envelope.unwrap(b"step 1 | reward: 0.5 | kl: 0.01")
+    envelope.unwrap(b"<html>")
+    assert list(envelope.unwrap(line)) == [line]

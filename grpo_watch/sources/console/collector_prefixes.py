@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from html import unescape
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from grpo_watch.frameworks.guessing import guess
 LONGEST = 1 << 20
 """Bytes of a line that a collector cut into pieces; the rest is let go."""
 STAMP = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-SUSPECT = re.compile(rb"[\d(\[{\x1b<]|[A-Z][a-z]{2} [ \d]\d \d\d:")
+SUSPECT = re.compile(rb"[\d(\[{\x1b<]|\s{0,20}\"|[A-Z][a-z]{2} [ \d]\d \d\d:")
 """How every wrapped line begins: most lines of a plain log are passed on after this one look."""
 CONTAINER = re.compile(STAMP + rb" (?:stdout|stderr) ([FP]) ")
 """``2026-01-02T03:04:05.123456789Z stdout F text`` (Kubernetes' runtime interface; P: the line continues)."""
@@ -34,6 +35,12 @@ TORCHRUN = re.compile(rb"(?:\[(?:default|rank)(\d{1,6})\]: ?){1,2}")
 """``[default0]:text`` (``torchrun --tee``) and ``[rank0]: text`` (PyTorch's own tracebacks), or both."""
 COLOUR = re.compile(rb"\x1b(?:\[[\d;?]{0,20}[mhlKJ]|\][^\x07\x1b]{0,200}\x07|[=>])")
 """Colours, and what else a terminal's recording holds: cleared lines, modes, the title of the window."""
+ENTITY = re.compile(rb"&(?:#39|#x27|quot|amp|lt|gt);")
+"""A page that holds a log has these for its quotes."""
+PAGE = re.compile(rb"\s{0,40}<(?:!doctype|html|pre)\b", re.IGNORECASE)
+HEAD = 2_048
+"""Bytes from the beginning of a log within which one that is a page shows it: elsewhere markup is a model's text."""
+MARKUP = re.compile(rb"</?[a-z][a-z0-9]{0,10}(?: [^<>]{0,400})?>")
 RAY = re.compile(
     rb"(?:\[\d{1,3}(?:;\d{1,3}){0,4}m){0,2}\([^()\r\n]{0,120}?pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\)(?:\[0m)? ?"
 )
@@ -46,11 +53,16 @@ REPEATED = re.compile(
 )
 """What Ray puts behind a line that several workers printed."""
 REPEATED_MARK = b"x across cluster]"
-INSIDE = (REPEATED_MARK, b"\x1b")
+INSIDE = (REPEATED_MARK, b"\x1b", b"\x08", b"&")
 """Where one of these is, something may have to be taken out of a line that begins as it is."""
 TEXTS = ("message", "msg", "text", "log", "line", "event", "body", "textPayload", "MESSAGE", "content")
 """What structured logging calls the text of a line."""
-WRAPS_TEXT = re.compile(rb'"(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){0,400}\d')
+WRAPS_TEXT = re.compile(rb'(?:"(?:' + "|".join(TEXTS).encode() + rb')": ?|\["\d{19}", ?)"(?:[^"\\]|\\.){0,400}\d')
+ENTRY = re.compile(rb'\s{0,20}("(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){1,4000}"),?\s{0,4}$')
+"""The line with the text of an entry, in a list of them that is written over several lines."""
+NANOSECONDS = re.compile(r"\d{19}")
+DEEPEST = 6
+"""Lists and mappings of an answer that entries may lie in."""
 SYSLOG = re.compile(rb"<\d{1,3}>1 \S{1,40} \S{1,255} \S{1,48} \S{1,128} \S{1,32} (?:-|\[[^\]\r\n]{0,400}\]) ")
 """``<14>1 2026-03-02T10:00:00Z host train 4432 - - `` (RFC 5424)."""
 ENDS = re.compile(rb"[\r\n]+")
@@ -62,11 +74,12 @@ class Envelope:
     """Gives the bare pieces of wrapped ones. ``open`` means that a cut line waits for its rest.
 
     ``left_out`` counts the lines whose text the collector left out; ``rank`` is the one that torchrun put before the
-    newest piece, if any, and ``job`` the job that it names.
+    newest piece, if any, and ``job`` the job that it names. Of a log that is a page the markup is taken off (``page``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, page: bool = False) -> None:
         self._cut, self.rank, self.job = b"", "", ""
+        self.page, self._head = page, 0
         self.left_out = 0
 
     @property
@@ -77,6 +90,9 @@ class Envelope:
     def unwrap(self, data: bytes) -> Sequence[bytes]:
         """The pieces that this one completes: itself if plain, none of a cut line, several where it holds line ends."""
         self.rank = self.job = ""
+        if self._head < HEAD:
+            self._head += len(data) + 1
+            self.page = self.page or PAGE.match(data) is not None
         if SUSPECT.match(data) is None:
             return (self._bare(data),) if any(mark in data for mark in INSIDE) else (data,)
         if data.startswith(JSON_FILE) or (data[:1] == b"{" and JOURNAL_MARK in data):
@@ -86,7 +102,8 @@ class Envelope:
                 return self._ended(text, whole=text[-1:] in b"\r\n")
             if "__REALTIME_TIMESTAMP" in entry and "MESSAGE" in entry:
                 return self._of_journal(entry)
-        if data[:1] == b"{" and WRAPS_TEXT.search(data) and (text := _message_of(data)) is not None:
+        wrapped = b"{" + line[1] + b"}" if (line := ENTRY.match(data)) is not None else data
+        if wrapped[:1] in {b"{", b"["} and WRAPS_TEXT.search(wrapped) and (text := _message_of(wrapped)) is not None:
             return self._ended(text, whole=True)
         if (found := CONTAINER.match(data)) is not None:
             return self._ended(data[found.end() :], whole=found[1] == b"F")
@@ -117,6 +134,10 @@ class Envelope:
                 data = data[found.end() :]
         if b"\x1b" in data:
             data = COLOUR.sub(b"", data)
+        if b"\x08" in data:
+            data = _retyped(data)
+        if self.page and b"&" in data and ENTITY.search(data) is not None:
+            data = unescape(MARKUP.sub(b"", data).decode("utf-8", "replace")).encode()
         if data[:1] == b"[" and (found := TORCHRUN.match(data)) is not None:
             self.rank = found[1].decode()
             data = data[found.end() :]
@@ -128,13 +149,39 @@ class Envelope:
         return data
 
 
+def _retyped(data: bytes) -> bytes:
+    """The line without what a terminal's backspaces took back."""
+    first, *others = data.split(b"\x08")
+    kept = bytearray(first)
+    for part in others:
+        del kept[-1:]
+        kept += part
+    return bytes(kept)
+
+
 def _message_of(data: bytes) -> bytes | None:
     """The text in a line of structured logging; None for a row of metrics, or any other object."""
-    entry = _object(data)
+    entry = _object(b'{"entries":%s}' % data if data[:1] == b"[" else data)
     if entry is None or any(guess(key) is not None and isinstance(entry[key], (int, float)) for key in entry):
         return None
     text = next((entry[key] for key in TEXTS if isinstance(entry.get(key), str)), None)
+    if text is None:  # one list of entries, as services of logs answer
+        text = "\n".join(_texts(entry, DEEPEST)) or None
     return text.encode("utf-8", "replace") if text is not None else None
+
+
+def _texts(value: object, deepest: int) -> Iterator[str]:
+    """The texts of entries in lists of an answer: under a usual name, or behind their nanoseconds as Loki has them."""
+    if isinstance(value, dict):
+        named = [value[key] for key in TEXTS if isinstance(value.get(key), str)]
+        yield from named
+        for inner in value.values() if deepest and not named else ():
+            yield from _texts(inner, deepest - 1)
+    elif isinstance(value, list) and all(isinstance(one, str) for one in value[:3]):
+        yield from value[1:2] if len(value) > 1 and NANOSECONDS.fullmatch(value[0]) else ()
+    elif isinstance(value, list):
+        for inner in value if deepest else ():
+            yield from _texts(inner, deepest - 1)
 
 
 def _message(value: object) -> bytes | None:

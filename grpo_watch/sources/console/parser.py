@@ -65,7 +65,7 @@ class ConsoleParser(ConsoleRows):
         super().__init__(name, segment, state)
         self._tables = tables
         self.stats = stats
-        self._envelope = Envelope()
+        self._envelope = Envelope(page=bool(state.get("page")))
         self._lines, self._config = FrameworkLines(state), PrintedConfig()
         self._arguments = PrintedArguments()
         self._names = {column: name for name, column in columns.items()}
@@ -82,6 +82,7 @@ class ConsoleParser(ConsoleRows):
             "errors": remembered(self._errors),
             **self._own.state(),
             **(self._tables.state() if self._tables is not None else {}),
+            **({"page": True} if self._envelope.page else {}),
             **({"gave way": True} if self._gave_way else {}),
             **({"job": self._job} if self._job else {}),
         }

@@ -26,7 +26,7 @@ from grpo_watch.sources.rows.jsonl import decode, in_pieces, rewards_by_step
 from grpo_watch.sources.rows.layouts import NAMES_RUN, is_number, step_key
 from grpo_watch.sources.rows.own_lines import EVALUATION
 from grpo_watch.sources.rows.own_rows import PrintedColumns
-from grpo_watch.sources.rows.pieces import holds_piece
+from grpo_watch.sources.rows.pieces import OF_METRICS, holds_piece
 from grpo_watch.sources.rows.tables import HEADER_NEEDED, TABLES, holds_table, proposed
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
         return by_name
     if trackers := [each for each in TRACKERS if path.name.endswith(each[1].SUFFIXES)]:
         return SniffedFile(next((what for what, tracker in trackers if tracker.holds(path, roots)), None))
-    if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name)):
+    if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name) or path.parent.name == OF_METRICS):
         return SniffedFile(None)
     if name.endswith(ARCHIVES):
         return SniffedFile(None, problem=ARCHIVED)
@@ -260,7 +260,8 @@ def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> Sn
         return SniffedFile(ChannelContent.TABLE)
     if holds_document(path, roots, head):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
-    return SniffedFile(ChannelContent.TABLE, problem=HEADER_NEEDED) if named else SniffedFile(None)
+    found = SniffedFile(ChannelContent.TABLE, problem=HEADER_NEEDED) if named else SniffedFile(None)
+    return SniffedFile(ChannelContent.CONSOLE) if name.endswith(HTML) and signs_of(head).rows else found
 
 
 def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
@@ -326,7 +327,8 @@ def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
     text = whole_text(path, roots) if listed or MAY_HOLD_ROWS.search(head) else None
     if text is not None and holds_rows(text, name):
         return SniffedFile(ChannelContent.JSON_DOCUMENT)
-    return SniffedFile(ChannelContent.TRAINER_STATE if listed else None)
+    wrapped = WRAPS_TEXT.search(head) is not None and signs_of(head).rows
+    return SniffedFile(ChannelContent.CONSOLE if wrapped else ChannelContent.TRAINER_STATE if listed else None)
 
 
 def lone_number(path: Path, head: bytes) -> str:

@@ -29,6 +29,11 @@ STEP_IN_NAME = re.compile(r"(?:^|.*[^\d.])(\d{1,9})")
 STEP_NAMED = re.compile(r"(?:.*[_.-])?(?:step|iter|iteration|update|epoch)[_-]?\d{1,9}", re.IGNORECASE)
 """What a text of one step is called; a log that has one row so far may be numbered too."""
 TEXTS = (".txt", ".log", ".out")
+OF_MLFLOW = re.compile(r"\d{13} (\S{1,30}) (\d{1,9})")
+"""A line of MLflow's file of one metric: milliseconds, value, step."""
+STEP_AND_VALUE = re.compile(r"(\d{1,9})[ \t]+([-+\w.]{1,30})")
+FEWEST = 2
+OF_METRICS = "metrics"
 TAGGED = re.compile(r"(?P<run>.*?)[-_]?tag[-_](?P<tag>.+)", re.DOTALL)
 """The name of one of TensorBoard's charts, as it is downloaded."""
 
@@ -42,13 +47,26 @@ def pieces_in(path: PurePath, text: str) -> Mapping[str, Rows]:
     if path.suffix == ".json" and text.lstrip()[:1] == "[":
         rows = triples(_decoded(text, json.loads), tag)
         return {run: rows} if rows else {}
+    if path.parent.name == OF_METRICS and not path.suffix:
+        lines = [OF_MLFLOW.fullmatch(line) for line in text.splitlines()]
+        rows = [{"step": int(line[2]), path.name: line[1]} for line in lines if line is not None]
+        return {"": rows} if rows and None not in lines else {}
+    if path.suffix in TEXTS and guess(path.stem) is not None:
+        points = [STEP_AND_VALUE.fullmatch(line) for line in text.splitlines()]
+        rows = [{"step": int(line[1]), path.stem: line[2]} for line in points if line is not None]
+        return {"": rows} if len(rows) == len(points) > FEWEST else {}
     row = _of_step(path, text) if len(text) <= LARGEST_STEP else None
     return {"": [row]} if row is not None else {}
 
 
 def holds_piece(path: Path, head: bytes) -> bool:
-    """Whether a file that begins so is one of many that each hold one step or metric; other checks find tables."""
-    return path.suffix in {".json", *YAML, *TEXTS} and bool(pieces_in(path, head.decode("utf-8", "replace")))
+    """Whether a file that begins so is one of many that each hold one step or metric; other checks find tables.
+
+    Files of a metric beside their run's own file are MLflow's; copied without it, they are pieces.
+    """
+    alone = path.parent.name == OF_METRICS and not (path.parent.parent / "meta.yaml").exists()
+    other = alone or path.suffix in {".json", *YAML, *TEXTS}
+    return other and bool(pieces_in(path, head.decode("utf-8", "replace")))
 
 
 def step_in_name(path: PurePath) -> int | None:
