@@ -14,16 +14,32 @@ from grpo_watch.engine.snapshot import WORST_FIRST, RuleStatus, RuleView, RunSna
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.report.blindness import blindness, coverage, coverage_line, headline
 from grpo_watch.report.charts import Sparkline
-from grpo_watch.report.check_document import early_sign_documents, in_full
+from grpo_watch.report.check_document import early_sign_documents, episode, in_full
 from grpo_watch.report.view import FindingView, course, judgement_lines, pasteable, top_view, views
 from grpo_watch.report.words import cost_words, say, sentence_words
 from grpo_watch.rules.rule_changes import RuleSet
 from grpo_watch.rules.runbook import nodes, parameters_of, runbook_for
 
+TOP = (
+    "rule",
+    "key",
+    "status",
+    "severity",
+    "attempt",
+    "first_step",
+    "fired_step",
+    "resolved_step",
+    "summary",
+    "first_sign",
+    "since",
+    "headline",
+)
+"""What the overview shows of a finding."""
+
 
 def run_document(run: RunOverview) -> dict[str, Any]:
     """One run as ``/api/v1/runs`` lists it."""
-    snapshot, shown = run.snapshot, views(run.snapshot)
+    snapshot = run.snapshot
     return {
         "run": snapshot.run,
         "slug": run.slug,
@@ -41,8 +57,8 @@ def run_document(run: RunOverview) -> dict[str, Any]:
         "coverage": coverage_document(snapshot),
         "reason": snapshot.judgement.reason or None,
         "early_signs": early_sign_documents(snapshot),
-        "firing": [card_document(each, snapshot) for each in shown if each.fires],
-        "resolved": [card_document(each, snapshot) for each in shown if each.counted and each.finding.resolved],
+        "firing": [shown_document(view) for view in views(snapshot) if view.fires],
+        "resolved": [shown_document(view) for view in views(snapshot) if view.counted and view.finding.resolved],
         "caveats": [say(snapshot.language, caveat) for caveat in caveats(snapshot)],
         "labels": dict(run.labels),
         "rules": [rule_document(rule, snapshot) for rule in snapshot.rules],
@@ -70,6 +86,14 @@ def coverage_document(snapshot: RunSnapshot) -> dict[str, Any]:
     }
 
 
+def shown_document(shown: FindingView) -> dict[str, Any]:
+    """Findings of one rule that are shown as one, in words."""
+    found = episode(shown.finding)
+    del found["fired_step"], found["resolved_step"]
+    words = {"key": shown.finding.key, "summary": shown.finding.summary, "evidence": shown.words}
+    return {**found, **words, "since": shown.since, "episodes": shown.episodes, "keys": list(shown.keys)}
+
+
 def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
     """The findings of one run as ``/api/v1/alerts`` lists them."""
     return [{"run": snapshot.run, **finding_document(finding, snapshot)} for finding in snapshot.findings]
@@ -86,9 +110,9 @@ def brief_document(run: RunOverview) -> dict[str, Any]:
 
     ``eta_seconds`` is what remains at the run's own pace; ``top`` the finding that a person should read first.
     """
-    snapshot, top = run.snapshot, top_view(run.snapshot)
+    snapshot = run.snapshot
     whole = run_document(run)
-    del whole["rules"], whole["firing"]
+    del whole["rules"]
     statuses = Counter(rule.status for rule in snapshot.rules)
     open_ones = [finding for finding in snapshot.findings if finding.resolved_step is None]
     return {
@@ -96,7 +120,7 @@ def brief_document(run: RunOverview) -> dict[str, Any]:
         "predicted_max_steps": snapshot.predicted_max_steps,
         "seconds_per_step": snapshot.seconds_per_step,
         "eta_seconds": _remaining(run),
-        "top": None if top is None else card_document(top, snapshot),
+        "top": _top(snapshot),
         "open": sum(view.fires and view.counted for view in views(snapshot)),
         "resolved": len(snapshot.findings) - len(open_ones),
         "watching": statuses[RuleStatus.OK] + statuses[RuleStatus.FIRING],
@@ -138,7 +162,7 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
 
 
 def card_document(shown: FindingView, snapshot: RunSnapshot) -> dict[str, Any]:
-    """Findings that say the same as one, in the words of every report."""
+    """One card of the page for findings that say the same, in the words of every report."""
     return {
         **finding_document(shown.finding, snapshot),
         "since": shown.since,
@@ -159,6 +183,12 @@ def _remaining(run: RunOverview) -> float | None:
     if not run.active or stopped or snapshot.max_steps is None or snapshot.seconds_per_step is None:
         return None
     return max(0, snapshot.max_steps - snapshot.step) * snapshot.seconds_per_step
+
+
+def _top(snapshot: RunSnapshot) -> dict[str, Any] | None:
+    """The first finding that the verdict counts, with the words of every other report."""
+    shown = top_view(snapshot)
+    return None if shown is None else {name: card_document(shown, snapshot)[name] for name in TOP}
 
 
 PAGE = 25
