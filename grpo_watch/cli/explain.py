@@ -27,7 +27,7 @@ from grpo_watch.rules.packs import advisory_in, load_rules
 from grpo_watch.rules.runbook import Runbook, parameters_of, runbook_for
 
 SCHEMA = "grpo-watch/explain/1"
-COMMENT = re.compile(r"<!--.*?-->\n", re.DOTALL)
+COMMENT = re.compile(r"<!--[^\n]{0,200}-->\n")
 """Marks that only tools read."""
 
 
