@@ -32,25 +32,25 @@ from grpo_watch.pipeline.attempts import AttemptLedger, PlacedRow, SegmentOverla
 from grpo_watch.pipeline.secondary_channels import ChannelAgreement, WaitingRows
 
 SILENT_STEPS = 10.0
-"""The primary is given up when it is silent for so many median steps while another channel continues …"""
+"""A primary channel loses its place after this many median steps of silence while another channel continues …"""
 SILENT_SECONDS = 60.0
 """… and at least this long: block-buffered logs arrive in bursts of about ten rows."""
 
 
 class Assembler:
-    """One run's items in, its records out.
+    """Turns the items of one run into records.
 
-    Train rows are merged by attempt and step over all channels; where several have a step, the best-ranked decides. One
-    kind is primary, the clock: a better-ranked kind takes over by itself once it has a step that the primary has not, a
-    worse one only through a ``ChannelElected`` item. Of several channels of the primary kind (ranks, two output
-    streams) the first that gives a row counts; one that shares no key with it (a file for each metric) adds its
-    metrics. Rows of other kinds wait until the primary has reached their step: they fill the steps that it lacks, also
-    before its first row, and add the metrics that it did not carry up to their step as ``supplement`` rows. A row that
-    comes after the primary has passed its step only adds. Scores of evaluations become rows of a stream of their own,
-    before the row of training that they were logged with; those of other channels count where they are newer.
+    Train rows are merged by attempt and step over all channels; where several channels have a step, the best-ranked one
+    decides. One kind of channel is primary, the clock: a better-ranked kind takes over by itself once it has a step
+    that the primary lacks, a worse one only through a ``ChannelElected`` item. Of several channels of the primary kind
+    (ranks, two output streams) the first that gives a row counts; one that shares no key with it (a file for each
+    metric) adds its metrics. Rows of other kinds wait until the primary has reached their step: they fill the steps
+    that it lacks, also before its first row, and add missing metrics as ``supplement`` rows. A row that comes after the
+    primary has passed its step only adds metrics. Evaluation scores become rows of their own stream, before the
+    training row that they were logged with; scores of other channels count if they are newer.
 
-    ``given`` counts the rows of each channel, used or not; ``agreement`` compares the channels, ``overlap`` knows where
-    two jobs wrote at the same time, ``resolver`` what the logged keys mean (any thread may ask for ``own_keys``).
+    ``given`` counts the rows of each channel, used or not; ``agreement`` compares the channels, ``overlap`` detects two
+    jobs writing at the same time, ``resolver`` maps the logged keys (``own_keys`` may be read by any thread).
     """
 
     def __init__(self, run: str) -> None:
@@ -78,7 +78,7 @@ class Assembler:
         self._max_steps: int | None = None
 
     def feed(self, item: Item) -> Sequence[Record]:
-        """The records that this item makes, in order."""
+        """Feed one item; returns the records made from it, in order."""
         if isinstance(item, RawRow):
             return self._row(item)
         if isinstance(item, ChannelOpened):
@@ -91,9 +91,9 @@ class Assembler:
         return self._event(item) if isinstance(item, RunEvent) else self._pass(item)
 
     def election(self, now: float, *, ended: bool = False) -> ChannelElected | None:
-        """The election that is due because the primary is silent, or has ended, while another channel continues.
+        """Return the election that is due: the primary is silent or has ended while another channel continues.
 
-        Of a run that has ended the evaluations that still wait are asked for with one of their own stream.
+        Once a run has ended, evaluations that still wait are released by an election of the evaluation stream.
         """
         if self.primary is None or not self._waiting:
             return None
@@ -110,7 +110,7 @@ class Assembler:
         return ChannelElected(Stream.TRAIN, best.channel, f"{self.primary.name.lower()} silent")
 
     def _pass(self, item: Progress | Activity | Tick | CompletionSummary | CheckpointDigest) -> Sequence[Record]:
-        """Anything else continues as it is; checkpoints and completions also make a gauge."""
+        """Pass on items that aren't rows; checkpoints and completions also yield a gauge row."""
         if isinstance(item, CompletionSummary):
             item = self._functions.admitted(item)
         if isinstance(item, CheckpointDigest):
@@ -143,7 +143,7 @@ class Assembler:
         return [record for row in self._waiting.take_all() for record in self._row(row, counted=True)]
 
     def _last_scores(self) -> Sequence[Record]:
-        """The evaluations that wait for a row of training that does not come; all else waits on."""
+        """Release waiting evaluations whose training row never comes; other rows keep waiting."""
         made: list[Record] = []
         for row in self._waiting.take_all():
             if row.stream is Stream.EVAL and row.step is not None and self.agreement.trusts(row.channel):
@@ -165,7 +165,7 @@ class Assembler:
         return (event,)
 
     def _expected(self) -> ChannelKind | None:
-        """The primary, or who will be it: the best-ranked channel that was opened."""
+        """Return the primary kind, or before it is settled the best-ranked kind of the open channels."""
         if self.primary is not None:
             return self.primary
         return min((opened.kind for opened in self._channels.values()), default=None)
@@ -186,7 +186,7 @@ class Assembler:
         return (*self._primary(row), _problem(row, self.overlap.problem))
 
     def _choose(self, row: RawRow) -> None:
-        """The first row settles who is primary; a better kind takes over where it continues."""
+        """Settle the primary with the first row; later, a better kind takes over where it continues."""
         expected = self._expected()
         if expected is None or self.primary is None:
             self.primary = row.kind if expected is None else min(expected, row.kind)
@@ -219,7 +219,7 @@ class Assembler:
         return made
 
     def _clock(self, row: RawRow) -> None:
-        """Remember how fast the primary goes, to know when it is silent."""
+        """Track the pace of the primary, to detect its silence."""
         if row.seen is None:
             return
         if self._last_seen is not None:
@@ -243,9 +243,9 @@ class Assembler:
         made.append(MetricRow(self.run, Stream.TRAIN, *place, values, resolved.raw, row.time, row.seen, row.resolution))
 
     def _evaluation(self, resolved: Resolved, entry: PlacedRow) -> Iterator[MetricRow]:
-        """The scores that a row carries, those left out that another channel gave or that are older than such.
+        """Yield the row's scores, except those that another channel already gave or that are out of date.
 
-        What lies before the first row of an attempt may be the history that a resumed Trainer repeats.
+        Rows before the first one of an attempt may be history that a resumed Trainer repeats.
         """
         row, place = entry.row, (entry.attempt, entry.step)
         primary = row.kind is self.primary
@@ -259,7 +259,7 @@ class Assembler:
             yield MetricRow(self.run, Stream.EVAL, *place, new, time=row.time, seen=row.seen, resolution=row.resolution)
 
     def _note_metrics(self, resolved: Resolved, entry: PlacedRow) -> None:
-        """Remember train rows, where an attempt began, and from which step on the primary's carry each metric."""
+        """Remember train rows, the first place of the attempt, and where the primary first carried each metric."""
         place = (entry.attempt, entry.step)
         if entry.attempt > self._begun[0]:
             self._begun = place
@@ -285,7 +285,7 @@ class Assembler:
     def _is_of_later_segment(self, row: RawRow) -> bool:
         """Whether the row belongs to an attempt that the primary will begin with a later file of its own.
 
-        Not the Trainer's state file: a resumed one repeats the history of the attempt before.
+        False for the Trainer's state file, which repeats the previous attempt's history after a resume.
         """
         current = self.ledger.segment
         return (
@@ -296,7 +296,7 @@ class Assembler:
         )
 
     def _fill(self, entry: PlacedRow, made: list[Record]) -> None:
-        """Steps before a primary row that only other channels have (a killed job's buffered log, a lost file)."""
+        """Emit waiting rows for steps that the primary skipped (a killed job's buffered log, a lost file)."""
         filled: int | None = None
         for step, row in self._waiting.before(entry.step):
             if step == filled or row.stream is Stream.EVAL or not self.agreement.trusts(row.channel):
@@ -307,7 +307,7 @@ class Assembler:
                 self._emit(PlacedRow(row, entry.attempt, step), made)
 
     def _add(self, step: int, row: RawRow, made: list[Record]) -> None:
-        """The metrics of a secondary row that the step's row lacks and the primary did not carry up to this step."""
+        """Add the metrics that the step's row lacks and that the primary had not carried up to this step."""
         resolved, here = self.resolver.resolve(row), (self.ledger.attempt, step)
         made += self._evaluation(resolved, PlacedRow(row, *here))
         self.agreement.compare(here, row.channel, resolved.values, row.resolution)
@@ -332,11 +332,11 @@ def _problem(row: RawRow, text: str) -> RunEvent:
 
 
 RECENT_BATCHES = 64
-"""This many batches of completions are remembered, to know one that comes again through another channel."""
+"""How many batches of completions are remembered, to recognise the same batch in another channel."""
 
 
 class ChangedShare:
-    """Compares each checkpoint, and each probe of what is trained, with the one of a lower step and the same kind."""
+    """Compares each checkpoint, or probe of trained weights, with one of the same kind at a lower step."""
 
     def __init__(self) -> None:
         self._last: dict[str, CheckpointDigest] = {}
@@ -375,20 +375,20 @@ class RecentDumps:
 
 
 SCORES = ("acc", "score")
-"""What the dump of a whole validation calls its scores (verl); tables of single batches have names of functions."""
+"""Names of the scores in verl's dump of a whole validation; tables of single batches use the functions' names."""
 
 
 def validated(summary: CompletionSummary) -> RawRow:
-    """The mean scores of a dumped validation, as its row in a log would have them."""
+    """Return the mean scores of a dumped validation as a log row."""
     scored = {name: [score for group in summary.groups for score in group.rewards.get(name, ())] for name in SCORES}
     known = {name: [score for score in scores if score is not None] for name, scores in scored.items()}
     means = {f"val/{name}": plain_sum(scores) / len(scores) for name, scores in known.items() if scores}
-    kind = ChannelKind.TRAINER_STATE  # whatever logs the scores is trusted before
+    kind = ChannelKind.TRAINER_STATE  # any channel that logs the scores takes precedence
     return RawRow(summary.channel, kind, summary.step, means, Stream.EVAL, summary.segment, seen=summary.seen)
 
 
 def duplicate_ratio(summary: CompletionSummary) -> float | None:
-    """Share (0…1) of non-empty completions that repeat another one of their group; None without groups."""
+    """Share (0…1) of non-empty completions that repeat another completion of their group; None without groups."""
     total = repeated = 0
     for group in summary.groups:
         total += group.size - group.empty

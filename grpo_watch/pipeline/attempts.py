@@ -10,12 +10,12 @@ from typing import NamedTuple
 from grpo_watch.engine.records import ChannelKind, RawRow
 
 ENOUGH = 3
-"""This many rows of the older file are newer than the beginning of the other: no late flush of a dying job."""
+"""This many rows of the older file must be newer than the start of the other; fewer may be a dying job's late flush."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """When one file was begun, and its newest rows (Unix seconds, the producer's)."""
+    """When a file was begun, and the times of its newest rows (Unix seconds, the producer's)."""
 
     channel: str
     first: float
@@ -23,9 +23,9 @@ class _Written:
 
 
 class SegmentOverlap:
-    """Compares files of one kind and different segments: a resumed job writes the next file after the last one.
+    """Detects files of one kind but different segments that grow at once: a resumed job writes them one after another.
 
-    ``problem``: one line for people; empty while nothing points to two jobs.
+    ``problem``: one line for people; empty unless two jobs seem to write.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class SegmentOverlap:
         self._files: dict[tuple[ChannelKind, int], _Written] = {}
 
     def take(self, row: RawRow) -> bool:
-        """Note a row; whether it showed for the first time that two files were written at the same time."""
+        """Note a row; returns whether it is the first sign of two files written at the same time."""
         if self.problem or row.time is None:
             return False
         place = (row.kind, row.segment)
@@ -54,13 +54,13 @@ class SegmentOverlap:
 INTERLEAVED_AFTER = 3
 """This many one-row excursions to lower, rising steps mean two jobs in one log (a late flush comes once or twice)."""
 FAR = 100
-"""This many times further ahead than the row before was, a step may be a misprint."""
+"""A step this many times further ahead than the pace so far may be a misprint."""
 RANKS_LAG = 4
-"""This many rows a rank may lag behind another on one console: what repeats one of them to the digit is its copy."""
+"""Rows that one rank may lag behind another on one console; an identical row within them is the other rank's."""
 
 
 ROWS_BEFORE_BAR = 3
-"""Where the rows themselves showed an attempt, a bar (or a server's word) behind so many of them is of that attempt."""
+"""A bar or server event behind this many rows belongs to the attempt that these rows began."""
 
 
 class PlacedRow(NamedTuple):
@@ -74,11 +74,11 @@ class PlacedRow(NamedTuple):
 class AttemptLedger:
     """Counts the attempts of one run from the rows of its primary channel.
 
-    A new attempt begins when a higher segment (a resume's folder) or a restarted progress bar shows, or when steps go
-    back and continue from there for two rows. The first row that goes back is held until the second decides; if the old
-    sequence continues instead, the held row was a duplicate. So is a row that repeats one of the newest to the digit.
-    A row whose step lies far ahead counts at once, as printed: where the next one goes on from the row before it, that
-    step was a misprint, and going back from it begins no attempt.
+    A new attempt begins with a higher segment (a resume's folder), a restarted progress bar, or steps that go back and
+    continue from there for two rows. The first row that goes back is held until the second decides; if the old sequence
+    continues instead, the held row was a duplicate. So is a row identical to a recent one. A row whose step lies far
+    ahead counts at once, as printed. If the next row continues from the row before it, the step was a misprint, and
+    going back from it begins no attempt.
     """
 
     def __init__(self) -> None:
@@ -96,29 +96,29 @@ class AttemptLedger:
         self._newest: deque[tuple[int, Mapping[str, float | None]]] = deque(maxlen=RANKS_LAG)
 
     def restart(self) -> None:
-        """A progress bar started over: the next row opens an attempt, if there was one before that had its bar."""
+        """Note a restarted progress bar: the next row opens an attempt, unless the current one has had no bar yet."""
         if self._barless:
-            self._barless = 1  # that was its bar; the next row ends the wait for it
+            self._barless = 1  # the current attempt gets this bar; the next row ends the wait for it
         else:
             self._restarted = self.last_step is not None
 
     def change_channel(self) -> None:
-        """The rows come from another channel now, whose segments are counted on their own."""
+        """Note that another channel is primary now; its segments are counted separately."""
         self.segment = self._held = self._before_far = None
 
     def fill(self, step: int) -> None:
-        """Another channel gave this step, before the newest one: if that was a misprint, it is not to be read twice."""
+        """Note another channel's step before the newest one; if the newest was a misprint, it isn't read twice."""
         self._filled = step
 
     def completes(self, row: RawRow) -> bool:
-        """Whether a row has only other metrics of the newest step: its writer logs a step in several calls."""
+        """Whether the row only adds metrics to the newest step: some writers log a step in several calls."""
         if row.step is None or row.step != self.last_step or row.segment != self.segment or self._restarted:
             return False
         shared = row.values.keys() & self._newest[-1][1].keys()
         return self._held is None and shared <= {"epoch"} < row.values.keys() | {"epoch"}
 
     def take(self, row: RawRow) -> list[PlacedRow]:
-        """The rows that are settled now, in order (none while one is held; two when a restart is confirmed)."""
+        """Take a row; returns the settled rows in order: none while one is held, two when a restart is confirmed."""
         step = row.step if row.step is not None else (self.last_step or 0) + 1
         if self.segment is None:
             self.segment = row.segment
@@ -147,7 +147,7 @@ class AttemptLedger:
 
     def _settle(self, entry: PlacedRow) -> PlacedRow:
         gone = entry.step - self.last_step if self.last_step is not None else 0
-        far = gone > FAR * self.pace and self._before_far is None  # one behind a far step confirms it
+        far = gone > FAR * self.pace and self._before_far is None  # a row behind a far step confirms it
         if not far and self._before_far is None:  # two jobs alternate: every other row is far
             self._misprints = 0
         self._before_far, self._filled = self.last_step if far else None, 0
@@ -164,7 +164,7 @@ class AttemptLedger:
         return [self._settle(PlacedRow(row, self.attempt, step))]
 
     def _shows_misprint(self, step: int) -> bool:
-        """Whether a row goes on from the one before the far step (two jobs do so again and again)."""
+        """Whether a row continues from the one before the far step (two jobs do so again and again)."""
         before = self._before_far
         if before is None or self.last_step is None or self.interleaved:
             return False

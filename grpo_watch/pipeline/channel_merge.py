@@ -1,6 +1,6 @@
 """Puts the items of all channels of a run into one order: the order in which they were logged, as far as steps tell.
 
-Both drivers use it: ``check`` over files that are complete, the daemon over what is there, and then what is new.
+Used by ``check`` over complete files, and by the daemon over files that grow.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from grpo_watch.pipeline.open_run import OpenedSource
 from grpo_watch.sources.base import Source
 
 QUIET_POLLS = 2
-"""A source has nothing more when so many polls in a row gave nothing (a checkpoint is looked at twice)."""
+"""A source is exhausted after this many polls in a row without items (a checkpoint is looked at twice)."""
 
 MOST_POLLS = 20
-"""A log that grows faster than it is read is left to the turns that follow."""
+"""Polls of one turn; a log that grows faster than it is read continues in later turns."""
 
 ENDED_SECONDS = 600.0
-"""While other channels continue, one with a file unchanged for this long at the first pass no longer gives the run's
-rows: TensorBoard's writer flushes every two minutes, and a step of GRPO may take several."""
+"""While other channels continue, a file unchanged for this many seconds at the first pass counts as ended:
+TensorBoard's writer flushes every two minutes, and a step of GRPO may take several."""
 
 
 log = logging.getLogger("grpo_watch.source")
 
 
 class StoppedSource(Source):
-    """Takes the place of a source that raised: gives nothing more, and keeps its place and what it counted."""
+    """Replaces a source that raised: gives no more items, and keeps its cursor and counts."""
 
     def __init__(self, source: Source) -> None:
         self.name, self.stats = source.name, source.stats
@@ -53,16 +53,16 @@ class StoppedSource(Source):
         source.close()
 
     def poll(self, seen: float | None) -> Iterator[Item]:  # noqa: ARG002  the contract of a source
-        """Nothing."""
+        """Yield nothing."""
         yield from ()
 
     def cursor(self) -> Cursor:
-        """Where it stopped."""
+        """Return where it stopped."""
         return self._cursor
 
 
 def guarded(opened: OpenedSource, items: Callable[[], Iterator[Item]]) -> Iterator[Item]:
-    """The items of a source; where it raises, it is stopped and that is reported, and other sources go on."""
+    """Yield the items of a source; if it raises, stop it and report that, so that other sources continue."""
     try:
         yield from items()
     except Exception as error:
@@ -74,15 +74,15 @@ def guarded(opened: OpenedSource, items: Callable[[], Iterator[Item]]) -> Iterat
 
 
 def reading_order(source: OpenedSource) -> tuple[bool, bool, int, int, str]:
-    """Configuration first, then rows by rank and segment, then the rest."""
+    """Sort key of sources: configuration first, then rows by rank and segment, then the rest."""
     return (not source.early, source.kind is None, source.kind or 0, source.segment, source.name)
 
 
 class LiveReading(NamedTuple):
     """How the daemon reads files that may still grow; times are Unix seconds.
 
-    ``seen`` is when they were written by, for the items. With ``waiting`` (whether another process works on items of
-    the run) they are read as far as they have grown: a run's first pass. Without it one poll gives what is new.
+    ``seen``: when the files were last written, for the items. With ``waiting`` (whether another process works on items
+    of the run) they are read to their end: a run's first pass. Without it, one poll reads the new items.
     """
 
     now: float
@@ -91,9 +91,9 @@ class LiveReading(NamedTuple):
 
 
 def _items(source: OpenedSource, live: LiveReading | None, *, followed: bool) -> Iterator[Item | None]:
-    """What a source holds, in its order; None: another process still works on the next item, ask again later.
+    """Yield the source's items in order; None: another process still works on the next item, ask again later.
 
-    One that is ``followed`` by a later segment is over: its last row waits for no more of its step.
+    A source ``followed`` by a later segment is over, so its last row waits for no more values of its step.
     """
     if live is None:
         yield from _bounded(source)
@@ -106,9 +106,9 @@ def _items(source: OpenedSource, live: LiveReading | None, *, followed: bool) ->
 
 
 MOST_ROWS = 250_000
-"""Rows of one channel that `check` judges, which takes it a minute and a half on one core. A job logs some thousand.
+"""Rows of one channel that `check` judges, a minute and a half on one core. A job logs some thousand.
 
-Of what has more the report says so; the daemon reads all of it, in turns beside its other runs.
+The report names channels with more rows; the daemon reads them all, in turns with its other runs.
 """
 
 
@@ -137,23 +137,22 @@ def _so_far(source: OpenedSource, seen: float, waiting: Callable[[], bool]) -> I
 
 
 MOST_AHEAD = 2_000
-"""Items looked at for the next row of a channel that is not the only one: an error stream may hold bars alone."""
+"""Items read ahead for the next row when a run has several channels: an error stream may hold bars alone."""
 
 
 WITH_STEP = (RawRow, CompletionSummary, CheckpointDigest, RunEvent, Progress)
-"""Items that may know their step."""
+"""Item types that may have a step."""
 
 
 Place = tuple[bool, int, int, int, int]
-"""Where an item comes: not of a later segment, by step, rows first, the better channel first."""
+"""Sort key of an item: later segments last, then by step, rows first, better channels first."""
 
 
 class MergeLane:
-    """One source with a look-ahead. ``cursor`` covers exactly the items taken, not those looked at.
+    """One source with a look-ahead. ``cursor`` covers the items taken, not those read ahead.
 
-    ``step`` is that of the newest item that has one, ``rows`` whether a row of training came; ``given`` counts the
-    items taken; ``blocked``: the next one is being worked out by another process. Until it gives rows, how far the run
-    has come is what the ledger knows.
+    ``step`` is the newest step of its items, ``rows`` whether a training row came, ``given`` the number of items taken;
+    ``blocked``: another process works on the next item. Before its first row, the ledger gives the run's progress.
     """
 
     def __init__(
@@ -167,11 +166,11 @@ class MergeLane:
         self._ahead: deque[tuple[Cursor | None, Item]] = deque()
 
     def look(self) -> Item | None:
-        """The next item; None where there is none, or none yet."""
+        """Return the next item without taking it; None if there is none (yet)."""
         return self._ahead[0][1] if self._ahead or self._look_on() else None
 
     def take(self) -> Item:
-        """The item that ``look`` gave."""
+        """Take the item that ``look`` returned."""
         item = self._ahead.popleft()[1]
         self.given += 1
         if _is_train_row(item) and item.step is not None:
@@ -180,7 +179,7 @@ class MergeLane:
         return item
 
     def note_step(self, item: Item | None) -> int | None:
-        """The step of the next item; where the row after that shows it to be a misprint, the step of that row."""
+        """Return the step of the next item, or of the row after it if that shows the step to be a misprint."""
         step = item.step if isinstance(item, WITH_STEP) else None
         if step is None:
             return None
@@ -192,7 +191,7 @@ class MergeLane:
         return step
 
     def rows_ahead(self, count: int = 1, most: int | None = None) -> list[RawRow]:
-        """So many of the train rows that come next, or all there are (reads up to them, or so many items at most)."""
+        """Return up to ``count`` upcoming train rows, reading ahead to them (at most ``most`` items)."""
         rows = [item for _, item in self._ahead if _is_train_row(item)][:count]
         while len(rows) < count and (most is None or len(self._ahead) < most) and self._look_on():
             newest = self._ahead[-1][1]
@@ -201,18 +200,18 @@ class MergeLane:
 
     @property
     def ended(self) -> bool:
-        """Whether all was taken."""
+        """Whether all items were taken."""
         return self._exhausted and not self._ahead
 
     def cursor(self) -> Cursor | None:
-        """Where reading would continue after the items taken; None of complete files."""
+        """Where reading continues after the items taken; None for complete files."""
         return self._ahead[0][0] if self._ahead else self._read_to()
 
     def _read_to(self) -> Cursor | None:
         return self.source.source.cursor() if self._live is not None else None
 
     def _look_on(self) -> bool:
-        """Look at one item more; whether there was one."""
+        """Read one more item ahead; returns whether there was one."""
         if self._exhausted:
             return False
         before = self._read_to()
@@ -229,12 +228,12 @@ class MergeLane:
 
 
 class ChannelMerge:
-    """All items of the sources of a run, one after the other: by step, and at one step rows before what is about them.
+    """Merges the items of a run's sources: by step, and within a step rows before completions, checkpoints and events.
 
-    Configuration comes first. Of rows with the same step the better channel's comes first; an item without a step stays
-    behind the one before it. What the channels hold of later segments (a resume's files) waits until the primary, the
-    kind that the assembler takes rows from, has come so far. Elected is at first the channel that begins earliest, and
-    once the primary's files have ended, the one that has the next step; better ones take over by themselves.
+    Configuration comes first. Of rows with the same step the better channel's comes first; an item without a step
+    follows its predecessor. Items of later segments (a resume's files) wait until the primary, the kind that the
+    assembler takes rows from, reaches that segment. The channel that begins earliest is elected first, and once the
+    primary's files have ended, the channel with the next step; better channels take over by themselves.
 
     Args:
         sources: the opened channels.
@@ -252,22 +251,22 @@ class ChannelMerge:
             for place, source in enumerate(ordered)
         ]
         self._order: list[tuple[Place, MergeLane]] = []
-        """A heap of the lanes by the place of their next item, or by one that it had before and that is no later."""
+        """A heap of the lanes by the place of their next item, or an earlier place."""
         self._at = 0
         self._in: int | None = None
         """Step and segment of the primary's newest row."""
         self._renews = False
         self._primary: ChannelKind | None = None
         self._segment: int | None = None
-        """The segment that the primary is in; None where it has only one, or none is left."""
+        """The primary's current segment; None if it has only one, or none is left."""
 
     def cursors(self) -> dict[str, Cursor]:
-        """Where each source would continue after the items given out; empty of complete files."""
+        """Where each source continues after the items given out; empty for complete files."""
         places = {lane.source.name: lane.cursor() for lane in self.lanes}
         return {name: place for name, place in places.items() if place is not None}
 
     def items(self) -> Iterator[Item | None]:
-        """The items in order; None: another process works on the next one, ask again later."""
+        """Yield the items in order; None: another process works on the next one, ask again later."""
         for lane in self.lanes:
             while lane.source.early and (lane.look() is not None or lane.blocked):
                 yield lane.take() if lane.look() is not None else None
@@ -304,7 +303,7 @@ class ChannelMerge:
                 self._note(item, fresh[0])
 
     def _begin(self) -> MergeLane | None:
-        """The channel that begins earliest, of several the best; None where no row comes."""
+        """Return the channel that begins earliest, the best of several; None if no row comes."""
         found: list[tuple[MergeLane, RawRow]] = []
         for kind in sorted({lane.source.kind for lane in self.lanes if lane.source.kind is not None}):
             most = MOST_AHEAD if found else None
@@ -318,13 +317,13 @@ class ChannelMerge:
         return best if row.step is None else min(begins, key=begins.__getitem__)
 
     def _note(self, item: Item, lane: MergeLane) -> None:
-        """Remember where the primary is; where it went back, or on to a later file, other places may become earlier."""
+        """Note the primary's place; lanes are placed again where it went back or on to a later file."""
         if isinstance(item, RawRow) and item.step is not None and item.kind is self._assembler.primary:
             self._renews = self._renews or lane.step < self._at or self._in != lane.source.segment
             self._at, self._in = lane.step, lane.source.segment
 
     def _place_all(self, fresh: Sequence[MergeLane], *, turned: bool) -> None:
-        """Place the lanes whose next item is new, or where need be all; ``turned``: one began to give rows or ended."""
+        """Place the lanes whose next item is new, or all if needed; ``turned``: one gave its first row, or ended."""
         primary = self._assembler.primary
         if turned or primary is not self._primary:
             rows = [lane for lane in self.lanes if lane.rows and lane.source.kind is primary]
@@ -337,7 +336,7 @@ class ChannelMerge:
             self._renews, self._order = False, []
         for lane in fresh:
             heappush(self._order, (self._place(lane), lane))
-        while self._order and self._order[0][0][1] < self._at:  # what waits for the primary waits for its newest step
+        while self._order and self._order[0][0][1] < self._at:  # items waiting for the primary wait for its newest step
             before, lane = self._order[0]
             place = self._place(lane)
             if place == before:
@@ -352,12 +351,12 @@ class ChannelMerge:
         later = self._segment is not None and begun is not None and lane.source.segment > begun
         if isinstance(item, RawRow) and step is not None and not (clock and step < self._at):
             return later, step, 0, item.kind, lane.place
-        if clock:  # an attempt begins when all of the one before was given; bars of downloads have steps of their own
+        if clock:  # an attempt begins after all items of the previous one; bars of downloads have steps of their own
             return later, self._at, 2, 0, lane.place
         return later, lane.step, 1, 0, lane.place
 
     def _goes_on(self, lane: MergeLane) -> bool:
-        """Whether its next row lies beyond those of the primary, which has ended."""
+        """Whether its next row lies beyond those of the ended primary."""
         item, primary = lane.look(), self._assembler.primary
         if item is None or not _is_train_row(item) or item.kind is primary:
             return False
@@ -368,15 +367,15 @@ class ChannelMerge:
         return all((each.ended or not each.rows) and self._has_ended(each.source) for each in before)
 
     def _has_ended(self, source: OpenedSource) -> bool:
-        """Whether no more rows are expected: of complete files, and at the first pass of one not written for a while.
+        """Whether no more rows are expected: complete files, and at the first pass files not written for a while.
 
-        Later on, silence shows it: a file server's clock may be behind by any time.
+        Later on, silence decides: a file server's clock may be far behind.
         """
         if self._live is None or self._live.waiting is None:
             return self._live is None
         try:
             return self._live.now - source.path.stat().st_mtime >= ENDED_SECONDS
-        except OSError:  # a server's run
+        except OSError:  # a run on a server
             return False
 
 

@@ -1,4 +1,4 @@
-"""Reads complete runs through their pipelines, in step order: a check, a backtest, what their sources hold."""
+"""Reads complete runs through their pipelines, in step order: for checks, backtests and listings of sources."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from grpo_watch.sources.discovery.discover import FoundRun
 NAMES_ITS_STEP = frozenset(
     {"metrics jsonl", "metrics table", "metrics jsonl, several lines per step", "wandb offline", "trackio"}
 )
-"""Channels whose step may be named; the others number their rows themselves."""
+"""Channels whose step column may be named; other channels number their rows themselves."""
 
 
 @dataclass(frozen=True)
 class ReadRun:
     """A run that was read to its end; its sources are closed.
 
-    ``unused_columns`` has one line for each column that the user explained without effect, so that a spelling mistake
-    shows.
+    ``unused_columns``: one line for each of the user's ``columns`` without effect, to show spelling mistakes.
     """
 
     pipeline: Pipeline
@@ -47,7 +46,7 @@ def read_run(  # noqa: PLR0913  all that a run is read with
     """Read a whole run.
 
     Args:
-        found: what discovery found.
+        found: the run, from discovery.
         rules: the rules to judge by.
         detectors: the catalogue.
         tick: ends the run.
@@ -71,7 +70,7 @@ def read_run(  # noqa: PLR0913  all that a run is read with
 
 
 def replay(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Transition]:
-    """Feed a whole run, when its files were last written, and one final tick; yields the transitions as they happen."""
+    """Feed a whole run as of its files' last change, and one final tick; yields the transitions as they happen."""
     for item in _items(opened, pipeline, tick):
         yield from pipeline.feed(item)
 
@@ -87,7 +86,7 @@ def _items(opened: OpenedRun, pipeline: Pipeline, tick: Tick) -> Iterator[Item]:
 
 
 def _unused(columns: Mapping[str, str] | None, unread: Mapping[str, str], found: FoundRun) -> Iterator[str]:
-    """One line for each column without effect; ``unread``: own keys that no row had, and their metrics."""
+    """Yield one line per column without effect; ``unread``: own keys that no row had, and their metrics."""
     for key, metric in unread.items():
         yield f"columns: {metric}: no row has a key {key!r}"
     channels = {channel.what.value for channel in found.channels if channel.what.kind is not None}

@@ -1,4 +1,4 @@
-"""Opens the channels that discovery found: one source each, the items that announce them, and what is not read."""
+"""Opens the channels of a found run: one source each, the items that announce them, and the unread ones."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def unread_evidence(found: FoundRun) -> Mapping[str, str]:
-    """By what rules need (``completions``, ``checkpoints``, or rows) why it is not read, and the fix.
+    """Map each kind of evidence (``completions``, ``checkpoints`` or rows) to why it isn't read, and the fix.
 
     Args:
-        found: what discovery found; each line of its problems begins with its path.
+        found: the run, from discovery; each line of its problems begins with a path.
     """
     unread: dict[str, str] = {}
     for problem in found.problems:
@@ -41,7 +41,7 @@ def unread_evidence(found: FoundRun) -> Mapping[str, str]:
 
 
 def _unread_parquet(found: FoundRun) -> str:
-    """Why the run's Parquet dumps are not read; empty where they are, or where there are none."""
+    """Return why the run's Parquet dumps are not read; empty if they are, or if there are none."""
     dumps = any(channel.what is ChannelContent.COMPLETIONS_PARQUET for channel in found.channels)
     return without_parquet() if dumps else ""
 
@@ -53,16 +53,16 @@ def _need(name: str) -> str:
 
 
 MAPPED = frozenset({ChannelContent.JSONL, ChannelContent.TABLE, ChannelContent.CONSOLE})
-"""Channels whose columns a user may have to explain."""
+"""Channels whose columns a user may map to metrics."""
 SHOW_TEXTS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE, ChannelContent.WANDB_TABLES, ChannelContent.TRACKIO}
-"""Channels beside which the tables that TRL prints to the console show nothing new."""
+"""Channels that show the texts of the tables that TRL prints to the console."""
 STEP = "step"
-"""What ``columns`` calls the step, which is no metric."""
+"""The name of the step in ``columns``; it is no metric."""
 
 
 @dataclass(slots=True)
 class OpenedSource:
-    """A source with what the drivers must know of it. ``early`` sources are read before all others (configuration)."""
+    """A source with its channel, for the drivers. ``early`` sources are read before all others (configuration)."""
 
     source: Source
     what: str
@@ -78,7 +78,7 @@ class OpenedSource:
 
     @property
     def stats(self) -> SourceStats:
-        """What the source read and skipped so far."""
+        """How much the source read and skipped so far."""
         return self.source.stats
 
 
@@ -119,15 +119,15 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
     """Open every readable channel of a run.
 
     Args:
-        found: what discovery found.
+        found: the run, from discovery.
         pipeline: asked for the group size once the configuration is known.
-        settings: the user's (``--set``); they win over everything read.
+        settings: the user's (``--set``); they win over all settings read from files.
         cursors: where reading continues, by channel name.
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
-        examples: what is kept of completions.
+        examples: how much of the completions is kept.
         columns: canonical metric (or ``step``) → what the run's own logs call it.
         care: how weights are read; None: without limits.
-        known: channels that are not opened, by name: they are open, or parts of one that is.
+        known: names of channels to leave out: they are open, or parts of an open channel.
     """
     opened, silent, names = OpenedRun(), without_tables(found), columns or {}
     pipeline.state.refused = unread_evidence(found)
@@ -157,7 +157,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
 
 
 def without_tables(found: FoundRun) -> Mapping[str, frozenset[str]]:
-    """The channels whose tables of completions are not read, and the better ones of the run that show the texts."""
+    """Map channels whose completion tables aren't read to the run's better channels that show the texts."""
     unread = frozenset({ChannelContent.COMPLETIONS_PARQUET}) if _unread_parquet(found) else frozenset[ChannelContent]()
     texts, completions = (
         frozenset(channel.name for channel in found.channels if channel.what in shown - unread)
@@ -172,7 +172,7 @@ def without_tables(found: FoundRun) -> Mapping[str, frozenset[str]]:
 
 
 def user_config(settings: Mapping[str, Scalar], columns: Mapping[str, str]) -> list[RunConfig]:
-    """The item of what a user sets for a run and calls its columns; none where that is nothing."""
+    """Return an item with the user's settings and column names of a run; empty without any."""
     named = {name: column for name, column in columns.items() if name != STEP}
     return [replace(from_user(settings), columns=named)] if settings or named else []
 
@@ -180,7 +180,7 @@ def user_config(settings: Mapping[str, Scalar], columns: Mapping[str, str]) -> l
 def _own_of(
     channel: FoundChannel, columns: Mapping[str, str], care: ReadLimits | None, *, tables: bool
 ) -> dict[str, Any]:
-    """What only the source of such a channel is given."""
+    """Return the arguments that only this channel's source takes."""
     own: dict[str, Any] = {"columns": columns} if channel.what in MAPPED else {}
     if channel.run:
         own |= {"run": channel.run, "named_by": channel.named_by}

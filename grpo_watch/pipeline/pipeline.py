@@ -1,4 +1,4 @@
-"""The one pipeline that both drivers feed: items of a run in, transitions out. Pure and single-threaded."""
+"""The pipeline of a run, fed by both drivers: items in, transitions out. Pure and single-threaded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Pipeline:
     """Assembler and engine of one run.
 
     The same items in the same order give the same transitions, so a replay of stored items rebuilds every window.
-    ``state`` is the run as the engine sees it, ``rules`` are those that may be enabled for it, ``assembler`` knows its
+    ``state`` is the engine's state of the run, ``rules`` are those that may be enabled for it, ``assembler`` merges its
     channels.
 
     Args:
         run: the run's name.
         rules: the rules to judge by.
         detectors: the catalogue.
-        labels: the user's, of the run.
+        labels: the user's labels of the run.
         observe: called with every record before it is judged.
     """
 
@@ -46,7 +46,7 @@ class Pipeline:
 
     @property
     def setup(self) -> Setup:
-        """Versions and settings of the run, as advisories are judged by them."""
+        """The run's versions and settings, for advisories."""
         return self._advisories.setup
 
     def feed(self, item: Item) -> list[Transition]:
@@ -54,7 +54,7 @@ class Pipeline:
         transitions: list[Transition] = []
         for record in self.assembler.feed(item):
             transitions += self._judge(record)
-            if isinstance(record, RunConfig):  # what is known of such versions and settings
+            if isinstance(record, RunConfig):  # advisories of these versions and settings
                 for advisory in self._advisories.add_config(record):
                     transitions += self._judge(advisory)
         if isinstance(item, ChannelOpened):
@@ -74,5 +74,5 @@ class Pipeline:
             made.add(due)
 
     def snapshot(self) -> RunSnapshot:
-        """The run now, immutable."""
+        """Return an immutable snapshot of the run."""
         return take_snapshot(self.state, predicted_max_steps(self.state))

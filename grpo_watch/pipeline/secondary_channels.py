@@ -1,4 +1,4 @@
-"""Channels besides the primary one: their rows wait for their step, and their values are compared with its own."""
+"""Channels besides the primary: their rows wait for their step, and their values are compared with the primary's."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CONFLICT = "conflict"
 REMEMBERED = 500
 """Rows kept for comparison: Trainers save their state every 500 steps by default."""
 ROUNDING = 1e-3
-"""Relative difference that rounding explains: Transformers 5 prints four significant digits."""
+"""Relative difference within rounding: Transformers 5 prints four significant digits."""
 
 
 ENOUGH_ROWS = 5
-"""Rows of another channel that were compared before it may count as another job's; half of them must contradict."""
+"""Compared rows before a channel may count as another job's; at least half of them must contradict."""
 NOT_COMPARED = frozenset({"epoch"})
-"""A place, no measurement: Trainers before 5 print it with two decimals, and log it whole elsewhere."""
+"""``epoch`` is a position: Trainers before 5 print two decimals on the console but log all digits elsewhere."""
 
 
 class _Given(NamedTuple):
@@ -34,9 +34,9 @@ class _Given(NamedTuple):
 
 @dataclass(slots=True)
 class ChannelAgreement:
-    """Compares the rows of other channels with those that were given; never decides between two values.
+    """Compares the rows of other channels with the emitted ones; never decides between two values.
 
-    ``conflicts``: how many values contradict the primary's, by the channel whose value was not used.
+    ``conflicts``: number of values that contradict the primary's, by the channel whose value was dropped.
     """
 
     conflicts: Counter[str] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class ChannelAgreement:
     def keep(
         self, place: tuple[int, int], channel: str, values: Mapping[str, float | None], resolution: float | None
     ) -> None:
-        """Remember the row that was given for this (attempt, step)."""
+        """Remember the row emitted for this (attempt, step)."""
         if len(self._given) >= REMEMBERED:
             del self._given[next(iter(self._given))]
         self._given[place] = _Given(channel, values, resolution or 0.0)
@@ -56,7 +56,7 @@ class ChannelAgreement:
     def compare(
         self, place: tuple[int, int], channel: str, values: Mapping[str, float | None], resolution: float | None
     ) -> None:
-        """Note the values that differ from the primary's by more than the two channels' rounding."""
+        """Count the values that differ from the primary's by more than the two channels' rounding."""
         given = self._given.get(place)
         if given is None:
             return
@@ -71,21 +71,21 @@ class ChannelAgreement:
         self._contradicting[channel] += self.conflicts[channel] > before
 
     def names(self, place: tuple[int, int]) -> Collection[str]:
-        """The metrics of the row that was given for this (attempt, step); empty where it is not remembered."""
+        """Return the metrics of the row emitted for this (attempt, step); empty if it isn't remembered."""
         given = self._given.get(place)
         return () if given is None else given.values.keys()
 
     def trusts(self, channel: str) -> bool:
-        """Whether a channel's rows may fill steps: not where most that could be compared are another job's."""
+        """Whether a channel's rows may fill steps: False if most compared rows seem to be another job's."""
         compared = self._compared[channel]
         return compared < ENOUGH_ROWS or 2 * self._contradicting[channel] <= compared
 
     def forget(self) -> None:
-        """Another channel is primary now; the old one's rows are no longer compared."""
+        """Forget the rows of the old primary after another channel took over."""
         self._given.clear()
 
     def summary(self) -> str:
-        """One line for people about the first channel that looks like another job's; empty where none does."""
+        """Return one line for people about the first channel that looks like another job's; empty if there is none."""
         other = next((channel for channel in self._first if not self.trusts(channel)), None)
         if other is None:
             return ""
@@ -101,14 +101,14 @@ def _agree(own: float, other: float, rounding: float) -> bool:
 
 
 BUFFERED_ROWS = 2_000
-"""Rows kept of each list; the newest stay (bounds memory)."""
+"""Rows kept in each list; the newest stay (bounds memory)."""
 
 Placed = tuple[int, RawRow]
 """A row and its step."""
 
 
 class WaitingRows:
-    """Rows whose step the primary has not reached, and rows of segments that it has not begun."""
+    """Rows ahead of the primary's step, and rows of segments that it has not begun."""
 
     def __init__(self) -> None:
         self._rows: list[Placed] = []
@@ -118,24 +118,24 @@ class WaitingRows:
         return bool(self._rows or self._later)
 
     def __iter__(self) -> Iterator[Placed]:
-        """All of them: by step, the better channel first; those of later segments at the end."""
+        """All waiting rows: by step, the better channel first; later segments at the end."""
         yield from self._rows
         yield from self._later
 
     def add(self, step: int, row: RawRow) -> None:
-        """Let a row wait for its step."""
+        """Make a row wait for its step."""
         insort(self._rows, (step, row), key=_place)
         del self._rows[:-BUFFERED_ROWS]
 
     def add_later(self, step: int, row: RawRow) -> None:
-        """Let a row wait for its segment."""
+        """Make a row wait for its segment."""
         self._later.append((step, row))
         del self._later[:-BUFFERED_ROWS]
 
     def drop_misprint(self, row: RawRow, ledger: AttemptLedger) -> None:
-        """The newest row of a channel that waits showed a wrong step: far ahead, and this one goes on from before it.
+        """Drop the channel's newest waiting row if its step was a misprint: far ahead of the rows around it.
 
-        Where only one waits, it was far ahead if it is far beyond the primary.
+        A row that waits alone counts as far ahead if it is far beyond the primary.
         """
         step, far = row.step or 0, FAR * ledger.pace
         if not self._rows or self._rows[-1][0] - step <= far:
@@ -148,7 +148,7 @@ class WaitingRows:
             self._rows.remove(newest)
 
     def release(self, still_later: Callable[[RawRow], bool]) -> None:
-        """Let rows wait for their step whose segment has begun."""
+        """Make rows wait for their step once their segment has begun."""
         if self._later:
             later, self._later = self._later, []
             for step, row in later:
@@ -160,11 +160,11 @@ class WaitingRows:
             yield self._rows.pop(0)
 
     def beyond(self, last: int | None) -> list[RawRow]:
-        """The rows after the last step, and those of later segments."""
+        """Return the rows after the last step, and those of later segments."""
         return [row for step, row in self._rows if last is None or step > last] + [row for _, row in self._later]
 
     def take_all(self) -> list[RawRow]:
-        """Take out all."""
+        """Take out all rows."""
         rows = [row for _, row in self]
         self._rows, self._later = [], []
         return rows
