@@ -72,7 +72,7 @@ STOPPED, FAILED = 0, 1
 class Basis:
     """Settings, paths and state of a daemon, taken over by its successor in the same process.
 
-    ``address`` is where it is served (``HOST:PORT``), ``shown`` are the runs of which people at the terminal were told.
+    ``address`` is where it is served (``HOST:PORT``), ``shown`` are the runs that the terminal has named.
     """
 
     current: SettingsInForce

@@ -79,7 +79,7 @@ def test_one_run_and_several(beside_runs: Path) -> None:
         grpo_watch.check(".")
     assert len(grpo_watch.check_all(["."])) == 3
     (beside_runs / "empty").mkdir()
-    with pytest.raises(UsageError, match="holds no run"):
+    with pytest.raises(UsageError, match="no run found"):
         grpo_watch.check("empty")
     with pytest.raises(UsageError, match="state 'over'"):
         grpo_watch.check(".", state="over")
