@@ -67,7 +67,7 @@ class ConsoleSource(TailSource):
         texts = PrintedTables(self.name, self.segment, state, examples=self._examples) if tables else None
         self._parser = ConsoleParser(self.name, self.segment, self.stats, state, texts, columns)
         if self._start is None:
-            with suppress(OSError, SourceError), opened(self._path, self._roots) as log:  # told when its lines are read
+            with suppress(OSError, SourceError), opened(self._path, self._roots) as log:  # reported at reading
                 begin = max(0, os.fstat(log).st_size - ENDING)
                 self._parser.steps.lengths = lengths_at_end(os.pread(log, ENDING, begin))
         self._queue: deque[Item] = deque()
