@@ -1,4 +1,4 @@
-"""An adapter that never trains, or a base below it that does."""
+"""Adapters that never train, and base weights that change although only the adapter should."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from grpo_watch.engine.records import (
 from grpo_watch.engine.traits import WasteKind
 
 NON_ZERO_STARTS = ("pissa", "olora", "loftq", "corda")
-"""``init_lora_weights`` values of PEFT whose B matrices do not start at zero: whether B is zero proves nothing."""
+"""PEFT's ``init_lora_weights`` values whose B matrices do not start at zero, so that a non-zero B does not show
+training."""
 
 
 class AdapterNeverTrained(Detector):
-    """LoRA starts with B = 0, and the first update makes it non-zero."""
+    """LoRA starts with B = 0, and the first update makes it non-zero; a breach if it is still zero later."""
 
     explained_by = ("learning-rate-zero", "gradient-lost", "reward-variance-collapse")
     seen_in_checkpoints = True
@@ -48,7 +49,7 @@ class AdapterNeverTrained(Detector):
     min_step: int = param(2, "first optimizer step to judge (a warm-up starts at rate 0)", 1)
 
     def blind_because(self, run: RunView) -> str | None:
-        """Initialisations for which B proves nothing, and continued adapters."""
+        """Why a non-zero B proves nothing: another initialisation, a continued adapter, or no adapter at all."""
         start = str(run.setting("adapter_init") or "").lower()
         if start.startswith(NON_ZERO_STARTS):
             return NotApplicable(f"the adapter was initialised by {start}: lora_B does not start at zero")
@@ -59,7 +60,7 @@ class AdapterNeverTrained(Detector):
         return None
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
-        """Look at one adapter checkpoint, or at the trained parameters in memory."""
+        """Judge one adapter checkpoint, or a probe of the trained parameters."""
         probed = record.kind is CheckpointKind.PROBE
         if record.kind is not CheckpointKind.ADAPTER and not probed:
             return (
@@ -100,7 +101,7 @@ Tensors: TypeAlias = Mapping[str, TensorDigest]
 
 
 class BaseWeightsDrift(Detector):
-    """Compares the checksum of each base tensor with the first one seen; needs checkpoints with adapter and base."""
+    """Compares each base tensor's checksum with the first one seen; needs checkpoints that hold adapter and base."""
 
     dashboards = ("grpo-sampling-weights",)
 
@@ -110,18 +111,18 @@ class BaseWeightsDrift(Detector):
     tensors: int = param(1, "number of changed base tensors that is a breach", minimum=1)
 
     def setup(self) -> None:
-        """No checkpoint seen."""
+        """Start with no checkpoints."""
         self.first: Tensors = {}
         self.probed: dict[str, TensorDigest] = {}
         self.probed_at: dict[str, int] = {}
         self.first_step = 0
 
     def blind_because(self, run: RunView) -> str | None:
-        """Without an adapter every weight may change."""
+        """Why changed weights are no fault: without an adapter, every weight may change."""
         return NotApplicable("the full model is trained, no adapter") if run.setting("adapter") is False else None
 
     def observe(self, record: CheckpointDigest, run: RunView) -> Iterable[Reading]:
-        """Judge one checkpoint of an adapter run, or the frozen parameters in memory."""
+        """Judge one checkpoint of an adapter run, or a probe of the frozen parameters."""
         if record.kind is CheckpointKind.FROZEN:
             return self._in_memory(record, run)
         if record.kind is CheckpointKind.PROBE:
@@ -184,7 +185,7 @@ class BaseWeightsDrift(Detector):
 
 
 def _explained(reading: Reading, cause: str) -> Reading:
-    """A breach as an info with its cause: merging changes the base, but does not harm the run."""
+    """Turn a breach into an info with its cause: merging changes the base but does not harm the run."""
     if reading.verdict is not Verdict.BREACH:
         return reading
     return replace(reading, message=f"{reading.message}; {cause}", severity=Severity.INFO)

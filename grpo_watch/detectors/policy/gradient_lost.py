@@ -15,19 +15,19 @@ from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import WasteKind
 
 LEAST_NORM = 1e-4
-"""Healthy norms are rarely below this (verl: 5e-3 and up); a log that can't print it may hide a small gradient."""
+"""Healthy norms are rarely smaller (verl: 5e-3 and up); a log that can't print this value may hide a small gradient."""
 PAIR = 2
-"""Rows needed to see how many steps lie between them."""
+"""Rows needed to measure how many steps lie between rows."""
 CLEARLY = 10.0
-"""Multiple of the log's resolution: a norm that was once as high does not stay below the resolution by chance."""
+"""Multiple of the log's resolution. A norm that once exceeded it does not fall below the resolution by chance."""
 
 
 CLIPPED_TO = 1e-3
-"""Relative difference from the clip of a norm that was logged after clipping (torch divides by the norm + 1e-6)."""
+"""Largest relative difference between the clip and a norm logged after clipping (torch divides by the norm + 1e-6)."""
 
 
 def clipped(norm: float, run: RunView) -> Iterable[Reading]:
-    """Judge a gradient that is there by what clipping leaves of it."""
+    """Judge whether a non-zero gradient is clipped to next to nothing."""
     clip = run.number("max_grad_norm")
     if clip is None or not 0.0 < clip <= LEAST_CLIP or norm < clip * (1.0 - CLIPPED_TO):
         return SILENT
@@ -43,7 +43,7 @@ def clipped(norm: float, run: RunView) -> Iterable[Reading]:
 
 
 SAME_ROWS = 10
-"""Rows with one and the same norm; where a generation serves several steps each has a gradient of its own."""
+"""Rows with an identical norm. Steps that share a generation batch still have different gradients."""
 MADE_UP = (
     "Print the gradients' norm manually after backward(). A constant norm, 1.4142 among them, was seen where DeepSpeed "
     "lost the gradients (DeepSpeed#5242, #5347): try another version, or ZeRO-2 without offload."
@@ -51,7 +51,7 @@ MADE_UP = (
 
 
 def one_norm(norm: float, same: SameNumber, run: RunView) -> Iterable[Reading]:
-    """Judge one number on all rows; what is left of a clipped norm is the clip."""
+    """Judge a norm that is the same on all rows; quiet if it equals the clip, as a norm logged after clipping does."""
     if isclose(norm, run.number("max_grad_norm") or 0.0, rel_tol=CLIPPED_TO):
         return QUIET
     return breach(
@@ -67,12 +67,12 @@ def one_norm(norm: float, same: SameNumber, run: RunView) -> Iterable[Reading]:
 
 
 LOST_ROWS, NEVER_ROWS = 20, 50
-"""Zeros that are judged where nothing tells flat groups, after a gradient was seen, and where none ever was."""
+"""Zeros needed where no metric shows flat groups: once a gradient was seen, and if none ever was."""
 USUAL_ROWS = 10
-"""First rows whose median norm is what this run's gradients usually are."""
+"""Rows at the start of the run whose median norm is the usual one."""
 VANISHED, FAINT_ROWS, MOST_SILENT = 1e-3, 3, 0.5
-"""Share of it that is next to nothing, rows needed, and the share of groups without spread above which a row counts for
-neither: gradients of a run that learns shrink tenfold, and those of solved groups are left out."""
+"""Share of the usual norm that is next to nothing, rows needed, and the share of zero-std groups above which a row is
+ignored. Gradients of a run that learns shrink tenfold; rows of solved groups shrink further."""
 NEXT_TO_NOTHING = (
     "Compare the rewards inside one group: if they are equal but for rounding, the advantages are next to nothing. "
     "Else look for what scales or masks the loss since then: an accumulation divided twice, a loss scale, a mask."
@@ -80,7 +80,7 @@ NEXT_TO_NOTHING = (
 
 
 class UsualNorm:
-    """What a run's gradients are at its start, and for how many rows they have been a fraction of it."""
+    """The median gradient norm at the start of the run, and for how many rows the norm has been a fraction of it."""
 
     def __init__(self) -> None:
         self._first: list[float] = []
@@ -88,7 +88,7 @@ class UsualNorm:
         self._rows = self._since = 0
 
     def judge_norm(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
-        """Judge a norm above 0; a row whose groups hardly differ is neither usual nor faint."""
+        """Judge a norm above 0; rows whose groups hardly differ are ignored."""
         silent = run.silent
         if silent is None or silent > MOST_SILENT or run.masked.left_out:
             return QUIET
@@ -115,12 +115,12 @@ class UsualNorm:
 
 
 def own_groups(run: RunView) -> bool:
-    """Whether the newest row's groups belong to its single step, so that any differing group gives it a gradient.
+    """Whether the newest row covers one step with groups of its own, so that any group with spread gives a gradient.
 
     True if the settings log every step (rows alone don't show how many steps they cover) and each row has its own
     share, so that one generation serves one step. False if truncated completions are left out of the loss (all
-    completions of the live groups may be truncated), and in fp16: a loss scale that overflows skips the step, and
-    DeepSpeed reports 0 until the first step is taken.
+    completions of the groups with spread may be truncated), and in fp16: a loss scale that overflows skips the step,
+    and DeepSpeed reports 0 until the first step is taken.
     """
     if run.setting("logging_steps") != 1 or run.setting("fp16") is True or run.masked.left_out:
         return False
@@ -132,7 +132,7 @@ def own_groups(run: RunView) -> bool:
 
 
 def hidden_by_rounding(row: MetricRow, run: RunView) -> bool:
-    """Whether the log rounds so much that a small gradient may print as 0."""
+    """Whether the log's rounding may print a small gradient as 0."""
     resolution = run.learning.resolution(row) or 0.0
     return resolution / 2 > LEAST_NORM and run.learning.highest_norm < CLEARLY * resolution
 
@@ -158,7 +158,7 @@ class GradientLost(Detector):
     least_chance: float = param(0.01, "least chance of no signal assumed for any row", minimum=0, maximum=1)
 
     def setup(self) -> None:
-        """Start an empty streak."""
+        """Start with an empty streak."""
         self._end_streak()
         self.same, self.usual, self.zeros = SameNumber(), UsualNorm(), ZeroStreak()
 
@@ -190,7 +190,7 @@ class GradientLost(Detector):
         return self._extend(record, norm, chance, hidden=hidden_by_rounding(record, run))
 
     def early_sign(self, run: RunView) -> Reading | None:
-        """Exactly no gradient although the rewards inside the groups differ."""
+        """A gradient of exactly 0 although rewards differ inside groups."""
         norm, silent = run.newest("grad_norm"), run.newest("reward_zero_std_ratio")
         within, overall = run.newest("reward_group_std") or 0.0, run.newest("reward_batch_std") or 0.0
         differs = within > 0 or (overall > 0 and silent is not None)
@@ -200,7 +200,7 @@ class GradientLost(Detector):
         return Reading(Verdict.BREACH, message=text, evidence={"grad_norm": norm})
 
     def _unknown_signal(self, row: MetricRow, norm: float, run: RunView) -> Iterable[Reading]:
-        """Judge a zero where no metric tells flat groups: for long it trains nothing, whatever the cause."""
+        """Judge a zero where no metric shows flat groups: if it lasts, nothing is trained, whatever the cause."""
         zeros = self.zeros
         long = zeros.outlasts(LOST_ROWS if run.learning.highest_norm else NEVER_ROWS)
         if not long or not run.trend.reward.varies or hidden_by_rounding(row, run):

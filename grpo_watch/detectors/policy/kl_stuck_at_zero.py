@@ -16,13 +16,13 @@ ONLY_UPDATE = (
     "kl_reference is not logged; without it this needs several optimizer steps per generation "
     "(num_iterations above 1); save checkpoints instead (save_steps)"
 )
-"""Of a run that logs only the KL between new and old policy, which is 0 by design on-policy."""
+"""Why a run is blind that logs only the KL between new and old policy, which is 0 by design on-policy."""
 
 ADAPTER_OPEN = (
     ", for too long if all weights are trained; an adapter may need longer at this learning rate, and this log does "
     "not show which is trained: set it with --set adapter=true or adapter=false"
 )
-"""Ends the message about a zero that proves something of full training only, where it is not known what is trained."""
+"""Ends the message where it is unknown what is trained: the zero is a fault only if all weights are."""
 FOLLOWS = ", and the reward rose, so the policy moves: the reference is the policy itself, or follows it"
 OWN_COPY = (
     "Give the reference its own copy of the weights (or disable the adapter for it), and check sync_ref_model. Until "
@@ -31,9 +31,9 @@ OWN_COPY = (
 
 
 def ask_for_beta(framework: str | None) -> str:
-    """Why a zero KL is not judged while beta is not known.
+    """Why a zero KL is not judged while beta is unknown.
 
-    Tables that a user explains (``grpo-watch``) have no framework.
+    ``framework`` is None for tables that a user describes (``grpo-watch``).
     """
     if framework in {None, "grpo-watch"}:
         why = "this file does not show whether beta is 0"
@@ -43,12 +43,12 @@ def ask_for_beta(framework: str | None) -> str:
 
 
 HARDLY, MOVED = 100.0, 1e-2
-"""How far below the least KL of a healthy run one is that hardly moves, and the KL that is movement at any rate: beta
-holds a policy back only once it has moved."""
+"""Factor below a healthy run's least KL at which the policy hardly moves, and a KL that shows movement in any case:
+beta holds a policy back only once it has moved."""
 
 
 def hardly_moves(run: RunView, kl: float) -> tuple[Reading, ...]:
-    """Judge a KL above 0 by what the summed learning rate should have made of it: as an adapter's where unknown."""
+    """Judge a KL above 0 against the least that the summed learning rate gives (an adapter's where unknown)."""
     adapter = run.setting("adapter") is not False
     least = min(run.learning.expected_kl(adapter=adapter), MOVED)
     if abs(kl) * HARDLY >= least:
@@ -67,9 +67,9 @@ def hardly_moves(run: RunView, kl: float) -> tuple[Reading, ...]:
 
 
 SAME_ROWS = 10
-"""Rows with one and the same KL above 0."""
+"""Rows with an identical KL above 0."""
 CAPPED = 5.0
-"""KL from which a constant may be the limit of a clamp (ms-swift caps tokens at 10)."""
+"""From this KL on, a constant may be the limit of a clamp (ms-swift caps tokens at 10)."""
 PLACEHOLDER = (
     "Look for a branch that skips the update (missing advantages or log-probabilities, a generation that fails and "
     "falls back), and log what is measured."
@@ -77,7 +77,7 @@ PLACEHOLDER = (
 
 
 def one_kl(row: MetricRow, kl: float, same: SameNumber) -> tuple[Reading, ...]:
-    """One KL above 0 on all rows; with a loss, a gradient or a learning rate of exactly 0 nothing is trained."""
+    """Judge a KL above 0 that is identical on all rows: a warning unless loss, gradient or rate is exactly 0."""
     if same.count(kl, row.step, row.resolution) < SAME_ROWS or abs(kl) >= CAPPED:
         return ()
     dead = [name for name in ("loss", "grad_norm", "learning_rate") if row.values.get(name) == 0.0]
@@ -93,20 +93,20 @@ def one_kl(row: MetricRow, kl: float, same: SameNumber) -> tuple[Reading, ...]:
 
 
 MEASURED, CLEARLY = 3, 10.0
-"""Rows in a row, and the multiple of the log's resolution, that show beyond doubt that the KL is computed."""
+"""Rows in a row, and multiple of the log's resolution, that prove that the KL is computed."""
 PAIR, LOST_ROWS = 2, 20
-"""Zeros behind them that count, where groups are known to differ and where only the mean reward is known to vary."""
+"""Zeros needed after that: where groups are known to differ, and where only the mean reward is known to vary."""
 
 
 class KlShown:
-    """Whether the KL was ever ``measured`` beyond doubt, and whether it is ``gone`` since."""
+    """Tracks whether the KL was ever clearly above 0 (``measured``) and has been 0 since (``gone``)."""
 
     def __init__(self) -> None:
         self._zeros, self._above = ZeroStreak(), 0
 
     @property
     def measured(self) -> bool:
-        """Whether it once was far above what arithmetic and the log's rounding can show, on several rows in a row."""
+        """Whether the KL was once far above arithmetic noise and the log's rounding, on several rows in a row."""
         return self._above == MEASURED
 
     def add(self, row: MetricRow, kl: float, run: RunView, *, zero: bool) -> None:
@@ -117,14 +117,14 @@ class KlShown:
             self._above = self._above + 1 if abs(kl) > least else 0
 
     def gone(self, row: MetricRow, run: RunView) -> bool:
-        """Whether it is 0 for longer than ever before; a skipped batch has none of its own."""
+        """Whether a measured KL has been 0 for longer than ever before; zeros of skipped batches don't count."""
         known = run.learning.signal is not None
         skipped = not known and 0.0 in (row.values.get("loss"), row.values.get("grad_norm"))
         return self.measured and not skipped and self._zeros.outlasts(PAIR if known else LOST_ROWS)
 
 
 def no_signal(run: RunView, least: float, *, lost: bool) -> str | None:
-    """Why no signal is known; a KL that was ``lost`` needs no group's spread, rewards that vary are enough."""
+    """Why no signal is known; for a KL that was ``lost``, rewards that vary are signal enough."""
     signal = run.learning.signal
     if signal is None and not (lost and run.trend.reward.varies):
         return NotYet("whether rewards differ inside groups is not known yet")
@@ -136,7 +136,7 @@ def no_signal(run: RunView, least: float, *, lost: bool) -> str | None:
 
 
 class KlStuckAtZero(Detector):
-    """A zero counts only once a healthy KL would exceed the log's resolution (``engine/learning.py``)."""
+    """A zero counts once a healthy KL would exceed the log's resolution (``engine/learning.py``)."""
 
     explained_by = (
         "reference-follows-policy",
@@ -162,11 +162,11 @@ class KlStuckAtZero(Detector):
     min_signal: float = param(0.05, "least share of groups with differing rewards", minimum=0, maximum=1)
 
     def setup(self) -> None:
-        """No KL seen."""
+        """Start with no KL."""
         self.same, self.shown = SameNumber(), KlShown()
 
     def blind_because(self, run: RunView) -> str | None:
-        """No reference, or a reference that is synced on purpose."""
+        """Blind without a reference, or if the reference is synced on purpose."""
         if steps_off_policy(run) and run.seen("kl_policy_update"):
             return None
         if run.number("beta") == 0:
@@ -203,7 +203,7 @@ class KlStuckAtZero(Detector):
         return no_data(why_not) if why_not else breach(message=message, evidence=evidence)
 
     def _not_evidence(self, row: MetricRow, run: RunView, floor: float | None = None) -> str | None:
-        """Why a zero in this row proves nothing; None: it counts."""
+        """Why a zero in this row proves nothing; None if it counts."""
         lost = floor is None and self.shown.gone(row, run)
         if not (lost or run.learning.rate_known):
             return "no learning rate is logged, so a zero KL may be a warm-up"

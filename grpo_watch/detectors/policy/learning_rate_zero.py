@@ -11,10 +11,10 @@ from grpo_watch.engine.records import MetricRow, Reading, Severity, Verdict
 from grpo_watch.engine.traits import LikelyCause, WasteKind
 
 LEAST_RATE = 1e-7
-"""The smallest peak rate that is usual for GRPO; a log that can't print it (verl's three decimals) proves nothing."""
+"""The smallest usual peak rate for GRPO; a log that can't print it (verl's three decimals) proves nothing."""
 DECAYED = 0.1
-"""Share of the peak that the log must be able to print, and to which a rate that decays falls before it is 0: a
-schedule may fall that far long before its end."""
+"""Share of the peak that the log must be able to print. A schedule may spend long below it before its end, so zeros
+after such a rate are a decay."""
 
 
 RATE_CAUSES = (LikelyCause("learning_rate is 0 in the configuration.", bounds={"learning_rate": (0.0, 0.0)}),)
@@ -22,28 +22,28 @@ RATE_CAUSES = (LikelyCause("learning_rate is 0 in the configuration.", bounds={"
 FAINT = 1e-4
 """Share of the peak below which a rate is next to nothing; a cosine reaches it in the last 0.7 % of its steps."""
 TINY = 1e-9
-"""Rate below which nothing is trained in any number of steps: a hundredth of the smallest usual peak."""
+"""Below this rate nothing is trained in any number of steps: a hundredth of the smallest usual peak."""
 HALF, LATELY = 0.5, 0.2
-"""Share of the run after which a rate that still rises warms up too long, and since when it last rose: a log of few
-decimals shows some steps."""
+"""Share of the run after which a still rising rate is too long a warm-up, and the share within which it must have risen
+last: a log of few decimals shows a rise as steps."""
 NEARLY = 0.9
-"""Share of the run by which a warm-up of unknown peak must have ended: until then it may be planned so (50 of 60 steps
-are in a healthy recorded run)."""
+"""Share of the run by which a warm-up of unknown peak must have ended; a longer one may be planned (50 of 60 steps in a
+healthy recorded run)."""
 BEGINS = 0.1
-"""Share of the run in which the log must begin for that: a resume near the end warms up once more."""
+"""The log must begin within this share of the run: after a resume near the end, the rate warms up again."""
 OFF = 0.05
-"""Share of the newest rate (or two steps) by which that at half of the run may miss the straight line from 0 that
-warm-ups are: cyclic schedules begin above 0, and searches for a rate rise by factors."""
+"""Share of the newest rate (or two steps' worth) by which the rate at half of the run may miss a warm-up's straight
+line from 0. Cyclic schedules begin above 0, and learning rate searches rise by factors."""
 SHAPE = (
     "Compare warmup_steps (or warmup_ratio) and the scheduler's number of steps with max_steps: a warm-up longer than "
     "the run never reaches the peak, and a decay that counts micro-steps or ranks ends early."
 )
 MICRO_BATCHES = 16.0
-"""Rows that an own loop may print before its first optimizer step: one per micro-batch, where gradients accumulate."""
+"""Rows that an own loop may print before its first optimizer step: one per micro-batch if gradients accumulate."""
 
 
 class Climb:
-    """Follows a rate that may still be in its warm-up: risen on every row, on a straight line from 0."""
+    """Tracks whether the rate may still be in its warm-up: rising on every row, on a straight line from 0."""
 
     def __init__(self) -> None:
         self._began: int | None = None
@@ -51,7 +51,7 @@ class Climb:
         self._half: tuple[int, float] | None = None
 
     def add(self, step: int, rate: float, run: RunView) -> None:
-        """Take the rate of a row; zeros neither rise nor fall."""
+        """Take a row's rate; zeros are ignored."""
         self._began = step if self._began is None else self._began
         if rate == 0.0:
             return
@@ -61,7 +61,7 @@ class Climb:
             self._half = step, rate
 
     def is_warm_up(self, rate: float, step: int, run: RunView) -> bool:
-        """Whether all rows since the run's start lie on that line."""
+        """Whether the rates lie on a straight line from 0 at the run's start."""
         from_start = self._began is not None and self._began <= BEGINS * (run.max_steps or 0)
         if not (self._always and from_start and self._half):
             return False
@@ -70,7 +70,7 @@ class Climb:
 
 
 def decayed(trained: tuple[float, int], peak: float, run: RunView) -> int | None:
-    """The step after the last rate that trained, where a schedule of unknown length had decayed; None: it had not."""
+    """The step after the last rate that trained, if a schedule of unknown length had decayed by then, else None."""
     rate, step = trained
     return step + 1 if run.max_steps is None and 0.0 < rate <= DECAYED * peak else None
 
@@ -88,7 +88,7 @@ class LearningRateZero(Detector):
     tail_share: float = param(0.95, "share of max_steps from which a decayed schedule may be zero", 0, 1)
 
     def setup(self) -> None:
-        """Nothing seen yet; ``trained`` is the newest rate that was more than next to nothing, with its step."""
+        """Start with no rows; ``trained`` is the newest rate that was more than next to nothing, with its step."""
         self.peak, self.rose, self.trained, self.climb = 0.0, 0, (0.0, 0), Climb()
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
@@ -110,7 +110,7 @@ class LearningRateZero(Detector):
         return breach(value=rate, message="the applied learning rate is 0", evidence=evidence, first_step=since)
 
     def _faint(self, rate: float, row: MetricRow, run: RunView, *, rises: bool) -> Iterable[Reading]:
-        """Judge a rate above 0: next to nothing of its peak or of any rate that trains, or a warm-up without end."""
+        """Judge a rate above 0: next to nothing, absolutely or against its peak, or a warm-up that never ends."""
         planned, done = run.number("learning_rate") or 0.0, row.step / (run.max_steps or inf)
         peak = max(self.peak, planned)
         endless = rises and done >= HALF and rate < done / 2.0 * planned
@@ -155,7 +155,7 @@ class LearningRateZero(Detector):
         return "this log rounds the learning rate to 0"
 
     def _skipped(self, row: MetricRow) -> str | None:
-        """Under DeepSpeed the Trainer logs 0 until the scheduler's first step, which skipped fp16 steps delay."""
+        """Why a zero may be a skipped step: DeepSpeed logs 0 until the scheduler's first step, which fp16 delays."""
         overflow = self.peak == 0.0 and "grad_norm" in row.values and number(row, "grad_norm") is None
         return NotYet("the optimizer skips its first steps (the gradient overflows)") if overflow else None
 
@@ -169,7 +169,7 @@ class LearningRateZero(Detector):
         return None
 
     def _warmup_steps(self, row: MetricRow, run: RunView) -> float:
-        """Steps that may show a zero: an exact log prints any warm-up after its first step, a rounded one may not."""
+        """Steps that may show a zero: the first one in an exact log, the whole warm-up in a rounded one."""
         steps, ratio = run.number("warmup_steps"), run.number("warmup_ratio")
         if steps is not None and steps >= 1:
             return min(steps, HALF * (run.max_steps or inf))

@@ -45,23 +45,25 @@ from grpo_watch.engine.window import plain_sum
 ROUNDING = "rounding"
 """Key of the reading about rounding."""
 LARGEST = 4.0
-"""Learning rates that one update of Adam may reach: a burst of gradients gives (1 - b1) / sqrt(1 - b2) = 3.2."""
+"""Multiple of the learning rate that one Adam update may reach: a burst of gradients gives (1 - b1) / sqrt(1 - b2) =
+3.2."""
 CAUTION = 0.1
-"""Share of chance's own distance that is expected at least. Simulated with torch's AdamW (20 to 200 steps at 1e-7 to
-1e-5, with and without signal): with float32 copies 1.5 to 18 times as many weights moved as this predicts, without
-copies none."""
+"""Share of a random walk's distance that is expected at least. Simulated with torch's AdamW (20 to 200 steps at 1e-7 to
+1e-5, with and without signal): with float32 copies, 1.5 to 18 times as many weights moved as this predicts; without
+copies, none."""
 SHARE = 0.02
-"""Share of those expected that must have changed."""
+"""Share of the weights expected to change that must have changed."""
 LEAST_EXPECTED, LEAST_STEPS = 100.0, 20.0
-"""Weights expected to change, and updates at the full rate between the checkpoints, from which on it is judged: float32
-copies begin on bf16's own values, and a single update does not carry them to the next."""
+"""Weights expected to change, and updates at the full rate between the checkpoints, needed for a judgement: float32
+copies start on bf16 values, and a single update does not carry them to the next one."""
 GRADIENT, CLIPPED = 1e-7, 1.0
-"""Least gradient per weight (norm by the root of their number; ten times Adam's eps of 1e-8, below which updates are
-smaller than the learning rate), and the usual limit of clipping, to which a larger logged norm was cut."""
+"""Least gradient per weight (norm divided by the root of their number; ten times Adam's eps of 1e-8, below which
+updates are smaller than the learning rate), and the usual clip, which a larger logged norm is taken to have been cut
+to."""
 
 
 def rounding(before: CheckpointDigest, record: CheckpointDigest, run: RunView) -> tuple[Reading, ...]:
-    """A warning, or OK; nothing where it can't be judged (no 16-bit weights, no rate, no gradient, too few steps)."""
+    """A warning or OK; nothing where it can't be judged (no 16-bit weights, rate or gradient, or too few steps)."""
     weights = sum(one.elements for one in record.tensors.values())
     rates = _rates(before.step, record.step, run.recent, sqrt(max(1, weights)))
     if record.movement is None or not rates or plain_sum(rates) < LEAST_STEPS * max(rates):
@@ -109,7 +111,7 @@ def rounding(before: CheckpointDigest, record: CheckpointDigest, run: RunView) -
 
 
 def _rates(after: int, until: int, rows: Iterable[MetricRow], root: float) -> list[float]:
-    """The learning rate of each update between two checkpoints that had a gradient worth counting; one per step."""
+    """The learning rates of the updates between two checkpoints whose gradient was large enough; one per step."""
     rates: list[float] = []
     last = after
     for row in rows:
@@ -123,16 +125,16 @@ def _rates(after: int, until: int, rows: Iterable[MetricRow], root: float) -> li
 
 
 def _wandering(rates: Iterable[float]) -> float:
-    """How far Adam moves a weight by updates of these learning rates whose directions are all chance.
+    """How far Adam moves a weight by updates of these learning rates in random directions.
 
-    Adam's update is about the learning rate whatever the gradient's size; without any direction n of them reach
-    sqrt(n) of it, with one up to n.
+    Adam's update is about the learning rate whatever the gradient's size: n of them reach sqrt(n) of it in random
+    directions, up to n in a consistent one.
     """
     return sqrt(plain_sum(rate * rate for rate in rates))
 
 
 VECTORS = "vectors"
-"""Key of the reading about matrices that stay while vectors move."""
+"""Key of the reading about matrices that stand still while vectors move."""
 LEFT_OUT = (
     "Compare the optimizer's parameter groups with model.named_parameters(): a filter by name or by requires_grad left "
     "the matrices out."
@@ -140,7 +142,7 @@ LEFT_OUT = (
 
 
 def matrices_still(before: CheckpointDigest, record: CheckpointDigest, moved: list[str]) -> tuple[Reading, ...]:
-    """A warning where only norms and biases change; rounding can't be why, for it holds back the norms first."""
+    """A warning where only norms and biases change; rounding is no reason, since it would stop the norms first."""
     matrices = [name for name in comparable(before.tensors, record.tensors) if len(record.tensors[name].shape) > 1]
     if not matrices or not set(moved).isdisjoint(matrices):
         return (Reading(Verdict.OK, VECTORS),) if matrices else ()
@@ -163,11 +165,12 @@ def matrices_still(before: CheckpointDigest, record: CheckpointDigest, moved: li
 BASE = "base"
 """Key of the reading about the base model."""
 FIRST_UPDATE = 2
-"""The step that must have moved the weights: the first of a warm-up has a learning rate of 0 in transformers."""
+"""First step that must have moved the weights: in transformers, the first step of a warm-up has a learning rate of
+0."""
 
 
 def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:
-    """A breach where the first checkpoint of a run, saved after some steps, is its base model byte by byte."""
+    """A breach if a run's first checkpoint, saved after some steps, is identical to its base model."""
     if not record.base or record.step < FIRST_UPDATE:
         return ()
     count = len(record.tensors)
@@ -177,7 +180,7 @@ def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:
 
 
 def byte_identical(before: CheckpointDigest, record: CheckpointDigest, tensors: int, ever: set[str]) -> Reading:
-    """That so many tensors of two saved steps are equal, and what the optimizer's own files say of the reason."""
+    """A breach for identical weights of two saved steps, with what the optimizer's own files say about the cause."""
     evidence: dict[str, Scalar] = {
         "identical_tensors": tensors,
         "changed_tensors": 0,
@@ -201,7 +204,7 @@ def byte_identical(before: CheckpointDigest, record: CheckpointDigest, tensors: 
 
 
 class ParametersUnchanged(Detector):
-    """Exact checksums, never a tolerance: at a learning rate of 1e-6 a healthy bf16 run changes few elements."""
+    """Compares exact checksums: at a learning rate of 1e-6 a healthy bf16 run changes few elements."""
 
     explained_by = ("learning-rate-zero", "gradient-lost", "adapter-never-trained", "reward-variance-collapse")
     seen_in_checkpoints = True
@@ -217,7 +220,7 @@ class ParametersUnchanged(Detector):
     probe_steps: int = param(5, "optimizer steps that identical probes in memory must span (a few may be skipped)", 1)
 
     def setup(self) -> None:
-        """No checkpoint yet."""
+        """Start with no checkpoint."""
         self.history, self.probes = CheckpointHistory(), ProbeHistory()
         self.ever: set[str] = set()  # tensors that changed between two checkpoints
         self.open: set[str] = set()  # keys that breach
@@ -283,7 +286,7 @@ class ParametersUnchanged(Detector):
         return (replace(reading, first_step=since),)
 
     def _with_known_keys(self, readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
-        """The readings, plus an OK for each open finding that they no longer contain."""
+        """The readings, plus an OK for each open key that they lack."""
         breaching = {one.key for one in readings if one.verdict is Verdict.BREACH}
         judged = {one.key for one in readings} | {BASE}
         over = tuple(Reading(Verdict.OK, key) for key in sorted(self.open & judged - {one.key for one in readings}))

@@ -1,4 +1,4 @@
-"""Brings together what checkpoints and probes in memory say of weights that stand still: one finding, not two."""
+"""Combines checkpoints and probes of weights in memory, so that weights standing still are one finding, not two."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from grpo_watch.engine.records import CheckpointDigest, MetricRow, Reading, Scal
 OPTIMIZER = "optimizer"
 """Key of the reading about the optimizer's saved state."""
 WRONG_SAVE = "saved"
-"""Key of the reading about what is saved, where the weights in memory do move."""
+"""Key of the reading about saves that stand still while the weights in memory move."""
 MOVES = 256
-"""Pairs of probes that are remembered: a checkpoint of gigabytes is hashed minutes after it was saved."""
+"""Pairs of probes that are kept: checkpoints of gigabytes are hashed minutes after they were saved."""
 BUILT = (
     "Stop the run. Check that the optimizer was built from the trained model (not from a copy, and not before the "
     "adapter was added), that learning_rate > 0, and that weights are fp32 or have fp32 masters."
 )
-"""What to do where there are no two checkpoints to compare."""
+"""Hint where there are no two checkpoints to compare."""
 LOST_STATE = (
     "Don't rely on resuming from these checkpoints. Check which optimizer object the script saves: it must be the one "
     "that steps, after it and the model were prepared (accelerate, DeepSpeed, FSDP)."
@@ -32,21 +32,21 @@ WRONG_MODEL = (
     "copy, the base below an adapter, an inactive adapter), and save the trained one before the run ends."
 )
 FEW_STEPS, SLIGHT = 5, 0.1
-"""Steps between two saves, and updates at the largest rate that they are worth, below which equal bytes prove nothing:
+"""Steps between two saves, and their updates as a multiple of the largest rate, below which equal bytes prove nothing:
 a trainer saves once more after the last step, whose rate a cosine has brought to a millionth (transformers: for N steps
 (pi / 2N)², 2e-6 of the peak at 1,000), and no 16-bit weight moves by that. A tenth of one update at 1e-6 still moves
 weights below 2e-5, a thousandth of all where they spread by 0.02."""
 
 
 EXPLAINED_BY_THEN = 10
-"""Rows without a signal after which ``reward-variance-collapse`` has explained that nothing moves: the rows that it
-averages, as shipped. Without that reason a pair of saves two steps apart would be a page for a broken update."""
+"""Rows without a signal that ``reward-variance-collapse`` needs before it can explain unchanged weights (its default
+window). Before that, two saves a few steps apart would raise a critical finding about a broken update."""
 IDLE = NotYet("no group's rewards differ and no gradient was logged in between: unchanged weights prove nothing yet")
-"""The reason given for weights that stood still over fewer such rows."""
+"""Why weights that stood still over fewer such rows are not judged."""
 
 
 class ProbeHistory:
-    """Compares probes with each other, and with what checkpoints say.
+    """Compares probes with each other and with checkpoints.
 
     ``since`` is the step from which on the probed weights stood still (None: they move).
     """
@@ -58,7 +58,7 @@ class ProbeHistory:
         self._moves: deque[tuple[int, int]] = deque(maxlen=MOVES)
 
     def probe(self, record: CheckpointDigest, least: int, rows: Iterable[MetricRow]) -> Sequence[Reading]:
-        """Compare a probe with the one before it; a standstill must span so many steps, not all without a signal."""
+        """Compare a probe with the previous one; a standstill needs ``least`` steps, some of them with a signal."""
         if not record.tensors:
             return no_data("the callback finds no trainable parameter: requires_grad is off for the whole model")
         before = self._history.before(record)
@@ -83,10 +83,10 @@ class ProbeHistory:
         return any(before <= earlier and later <= step for earlier, later in self._moves)
 
     def acquitted(self, before: int) -> tuple[Reading, ...]:
-        """What checkpoints that differ acquit of, of which this is the earlier step.
+        """OK readings for two checkpoints that differ; ``before`` is the step of the earlier one.
 
-        Not of a standstill that probes saw begin between them. Probes that stood still all the while did not see what
-        is trained.
+        A standstill that probes saw begin between them stays open. Probes that stood still all the while did not cover
+        what is trained.
         """
         self._misled = self._misled or (self.since is not None and self.since <= before)
         saved = Reading(Verdict.OK, WRONG_SAVE)
@@ -94,7 +94,7 @@ class ProbeHistory:
 
 
 def still_in_memory(since: int, step: int, tensors: int) -> Reading:
-    """Probes found all tensors as they were."""
+    """A breach: probes found all tensors unchanged since a step."""
     evidence: dict[str, Scalar] = {
         "identical_tensors": tensors,
         "changed_tensors": 0,
@@ -106,9 +106,9 @@ def still_in_memory(since: int, step: int, tensors: int) -> Reading:
 
 
 def too_little_between(before: CheckpointDigest, after: CheckpointDigest, rows: Iterable[MetricRow]) -> bool:
-    """Whether two saves lie a few steps apart at next to no learning rate, which earlier was larger.
+    """Whether two saves lie a few steps apart at next to no learning rate, after a larger one.
 
-    A rate that is zero at all times, or over many steps, is no reason to be silent.
+    False for a rate that is zero at all times, or over many steps.
     """
     span, largest, between, last = after.step - before.step, 0.0, 0.0, 0.0
     for row in rows:
@@ -122,11 +122,11 @@ def too_little_between(before: CheckpointDigest, after: CheckpointDigest, rows: 
 
 
 def too_few_without_signal(since: int, until: int, rows: Iterable[MetricRow]) -> bool:
-    """Whether rows tell that no step after ``since`` and up to ``until`` had a gradient, and are few.
+    """Whether the rows after ``since`` and up to ``until`` are few, and each shows that it had no gradient.
 
-    No update could come of such steps: every group's rewards are equal, so that all advantages are 0, and no
-    ``grad_norm`` is above 0 (KL to a reference pulls all the same). Of the steps the newest attempt's rows count. Rows
-    that don't tell, or none, leave it possible that there was a gradient.
+    Such steps update nothing: every group's rewards are equal, so all advantages are 0, and no ``grad_norm`` is above 0
+    (KL to a reference pulls all the same). Only the newest attempt's rows count. Rows that don't show it, or no rows,
+    leave a gradient possible.
     """
     between = [row for row in rows if since < row.step <= until]
     newest = [row for row in between if row.attempt == between[-1].attempt]
@@ -139,12 +139,12 @@ def _may_have_gradient(row: MetricRow) -> bool:
 
 
 THIRD, GREW, NOISE = 3, 3.0, 1e-3
-"""Rows in each third of those between identical checkpoints, the factor by which KL grows from the first third to the
-last one, and a KL that kernels alone don't give. A policy frozen midway (TRL 1.16.0) stays within 1.5."""
+"""Rows in each third between identical checkpoints, the factor by which KL must grow from the first third to the last
+one, and a KL beyond kernel noise. A policy frozen midway (TRL 1.16.0) stays within 1.5."""
 
 
 def kl_grew(since: int, until: int, rows: Iterable[MetricRow]) -> tuple[float, float] | None:
-    """Medians of the KL of the first and the last third of the rows between two steps, if it grew clearly."""
+    """The median KL of the first and of the last third of the rows between two steps, if it clearly grew, else None."""
     values = [kl for row in rows if since < row.step <= until and (kl := number(row, "kl_reference")) is not None]
     third = len(values) // 3
     if third < THIRD:
@@ -154,7 +154,7 @@ def kl_grew(since: int, until: int, rows: Iterable[MetricRow]) -> tuple[float, f
 
 
 MOVED = 1e-2
-"""KL (nats per token) that only a policy has which moved."""
+"""KL (nats per token) that only a policy that moved can reach."""
 
 
 def moved_by_then(step: int, rows: Iterable[MetricRow]) -> bool:
@@ -166,7 +166,7 @@ def moved_by_then(step: int, rows: Iterable[MetricRow]) -> bool:
 def not_saved(
     before: CheckpointDigest, after: CheckpointDigest, tensors: int, since: int, grew: tuple[float, float] | None
 ) -> Reading:
-    """Checkpoints are identical, and probes saw a change between them, or the KL grew."""
+    """A breach: checkpoints are identical although probes saw a change between them, or the KL grew."""
     moved = f"KL grew from {grew[0]:.2g} to {grew[1]:.2g}" if grew else "the parameters in memory changed"
     message = (
         f"all {tensors} tensors of checkpoints {since} and {after.step} are byte-identical although {moved}: "
@@ -190,7 +190,7 @@ def not_saved(
 
 
 def optimizer_still(before: CheckpointDigest, after: CheckpointDigest) -> tuple[Reading, ...]:
-    """Weights that move with moments that don't: the saved optimizer is not the one that trains."""
+    """A breach if weights move while Adam's saved moments don't: the saved optimizer is not the one that trains."""
     moments = optimizer_between(before, after).get("moments")
     if moments is None or moments:
         return () if moments is None else (Reading(Verdict.OK, OPTIMIZER),)

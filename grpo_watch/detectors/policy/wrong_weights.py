@@ -1,4 +1,4 @@
-"""Weights that can't be used or don't agree: broken checkpoints, and ranks that hold different ones."""
+"""Checkpoints that can't be used, hold another model, or differ between ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARDS = (
 OTHER = "other"
 """Key of the alert about another model's weights."""
 LEAST_SAMPLED = 4
-"""Matrices; a model has dozens, and one or two that changed may be a head that was just added."""
+"""Least number of sampled matrices; a model has dozens, and one or two changed ones may be a newly added head."""
 WHICH_MODEL = (
     "Compare the saved state dict with model.state_dict() at the next save: another object, freshly initialised weights"
     " or another rank's shard is written. If the learning rate is far too high, the updates themselves did this."
@@ -34,7 +34,7 @@ WHICH_MODEL = (
 
 
 def other_weights(digest: CheckpointDigest) -> Reading:
-    """Judge whether most sampled matrices are unrelated to the checkpoint before, as training never makes them."""
+    """Judge whether most sampled matrices are unrelated to the previous checkpoint's, which training can't cause."""
     other, sampled = digest.unrelated
     if sampled < LEAST_SAMPLED or 2 * other < sampled:
         return Reading(Verdict.OK, OTHER)
@@ -82,7 +82,7 @@ class CheckpointUnusable(Detector):
 
 
 class RanksDiverged(Detector):
-    """Compares the checksums of tensors that every rank must hold, inside one checkpoint."""
+    """Compares, inside one checkpoint, the checksums of tensors that all ranks must share."""
 
     wastes = WasteKind.STEPS
     dashboards = ("grpo-sampling-weights",)
@@ -119,7 +119,7 @@ class RanksDiverged(Detector):
 
 
 Pair: TypeAlias = tuple[int, int, int, int]
-"""Two consecutive checkpoints: their steps, and how many of how many tensors changed between them."""
+"""Two consecutive checkpoints: their steps, how many tensors changed, and how many were compared."""
 
 
 SYNCED = (
@@ -128,7 +128,7 @@ SYNCED = (
 
 
 class ReferenceFollowsPolicy(Detector):
-    """Joins KL rows and checkpoint pairs on step: a pair is judged once the rows have reached its later step."""
+    """Joins KL rows and pairs of checkpoints by step; a pair is judged once the rows have reached its later step."""
 
     seen_in_checkpoints = True
     shows_frozen_policy = True
@@ -140,9 +140,9 @@ class ReferenceFollowsPolicy(Detector):
     min_rows: int = param(3, "rows with zero KL needed between the two checkpoints", minimum=1)
 
     def setup(self) -> None:
-        """Empty join."""
+        """Start with no rows and no checkpoints."""
         self.history = CheckpointHistory()
-        # Twice the step, and one more where the KL is zero: thousands wait, and a tuple takes twice the memory.
+        # Twice the step, plus 1 if the KL is zero: thousands of rows wait, and a tuple would take twice the memory.
         self.rows: deque[int] = deque(maxlen=ROWS_AHEAD)
         self.pairs: deque[Pair] = deque(maxlen=BATCHES_AHEAD)
         self.last_step = 0
@@ -195,10 +195,10 @@ class ReferenceFollowsPolicy(Detector):
 
 
 def _effective(before: CheckpointDigest, after: CheckpointDigest, names: list[str]) -> list[str]:
-    """Which tensors changed in a way that a KL could show: none of an adapter whose ``lora_B`` is still zero.
+    """Names of the tensors whose change the KL could show: none of an adapter whose ``lora_B`` is still zero.
 
-    Nor any where a layer's float32 norms keep their bytes while its matrices move: an update of 1e-7 would change a
-    weight of 1, so only last bits of smaller ones move (SGD at a low rate, or a clip far below the gradient).
+    None either where a layer's float32 norms keep their bytes while its matrices move: an update of 1e-7 would change a
+    weight of 1, so only the last bits of smaller ones move (SGD at a low rate, or a clip far below the gradient).
     """
     moved = changed(before.tensors, after.tensors, names)
     if (matrices := lora_b(after)) and all(after.tensors[name].zero for name in matrices):

@@ -1,4 +1,4 @@
-"""What dumps say against rewards and advantages: those of other texts, a wrong order, baselines, groups or sizes."""
+"""Dumped advantages that contradict the rewards: other texts', another order, another baseline, groups or scale."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from grpo_watch.engine.reward_functions import ADVANTAGE, names_of
 from grpo_watch.engine.window import plain_sum
 
 LARGEST = 1e100
-"""Scores from which on squares and their sums may be no floats."""
+"""Scores from this size on are not squared: the squares' sums may overflow."""
 TEXTS, LENGTHS, SUMS = "texts", "lengths", "sums"
-"""Keys of the alerts about other texts, column lengths and sums; the alert about the order has none."""
+"""Keys of the alerts about other texts, column lengths and sums; the alert about the order has an empty key."""
 CERTAIN, MUCH_LESS = 5.0, 1 / 3
-"""Standard errors that chance does not reach in a run, and the share of them that its own text may show."""
+"""Standard errors that chance does not reach in a run, and the largest share of them that the own text may reach."""
 OTHERS = (
     "by their lengths, they fit the completion before",
     "by their lengths, they fit the completion after",
@@ -33,9 +33,9 @@ SCORE_AGAIN = (
 
 
 class ScoresOfTexts:
-    """Sums over all batches how rewards go with the length of their own text, and with those of other texts.
+    """Correlates rewards with the length of their own text and of neighbouring ones, summed over all batches.
 
-    Within a group, completions are samples of one distribution in any order, so that all but the own text is chance.
+    Within a group, completions are samples of one distribution in any order, so only the own text is no chance.
     """
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class ScoresOfTexts:
         self.first_step = 0
 
     def judge_batch(self, groups: Sequence[GroupSummary], step: int) -> Reading:
-        """Take a batch, and judge all so far."""
+        """Take a batch, and judge all batches so far."""
         lengths, scores = list[float](), list[float]()
         for group in groups:
             totals = _totals(group)
-            if totals and not self._known.intersection(group.marks):  # else their chance would count again
+            if totals and not self._known.intersection(group.marks):  # else they would count twice
                 lengths += _from_mean(group.lengths)
                 scores += _from_mean(totals)
         others = [0.0, *lengths[:-1]], [*lengths[1:], 0.0], self._before
@@ -70,7 +70,7 @@ class ScoresOfTexts:
 
 
 def _totals(group: GroupSummary) -> list[float]:
-    """The sum of all functions' scores; nothing where one is missing, or too large to be squared."""
+    """The sum of all functions' scores per completion; empty if a score is missing or too large to be squared."""
     functions = [[score for score in group.rewards[name] if score is not None] for name in names_of(group)]
     if not functions or group.prompts != 1 or any(len(column) < group.size for column in functions):
         return []
@@ -88,10 +88,11 @@ CENTRE = (
     "and at what clips or replaces advantages afterwards."
 )
 WHOLE = 0.5
-"""Share of groups whose advantages do not sum to 0 that fires; an estimator centres all groups or none."""
+"""Share of groups with advantages that do not sum to 0, from which it fires; an estimator centres all groups or
+none."""
 
 Both: TypeAlias = tuple[tuple[GroupSummary, ...], tuple[GroupSummary, ...]]
-"""The groups with weighted scores, and as dumped: the columns may be in a different order from the weights."""
+"""The groups with weighted scores, and as dumped: the columns may be in another order than the weights."""
 
 
 class RewardMisaligned(Detector):
@@ -104,7 +105,7 @@ class RewardMisaligned(Detector):
     batches: int = param(3, "batches in a row that must show it", minimum=1)
 
     def setup(self) -> None:
-        """No batch seen."""
+        """Start with no batches."""
         self.streak = self.first_step = self.uncentred = 0
         self.scores = ScoresOfTexts()
 
@@ -166,8 +167,8 @@ def _lengths(record: CompletionSummary) -> Reading:
 
 
 CLOSE = 0.02
-"""How far advantages may be from what the rewards give, as a share of the largest: bfloat16 keeps 0.4 %, and an epsilon
-of 1e-4 beside a deviation of 0.01 takes 1 %."""
+"""How far advantages may be off from those that the rewards give, as a share of the largest: bfloat16 keeps 0.4 %, and
+an epsilon of 1e-4 beside a deviation of 0.01 takes 1 %."""
 
 
 def bound(size: float) -> float:
@@ -189,7 +190,7 @@ class Arithmetic(Enum):
 
 
 def arithmetic(group: GroupSummary) -> Arithmetic:
-    """Recompute: advantages that count are proportional to the distance of their rewards from the group's mean.
+    """Check that the advantages that count are proportional to their rewards' distance from the group's mean.
 
     That holds with any deviation or none, and for leave-one-out baselines (factor G / (G - 1)). ``None`` among the
     advantages is a sample that is masked out of the loss.
@@ -212,7 +213,7 @@ def arithmetic(group: GroupSummary) -> Arithmetic:
 
 
 def _contrary(counted: Sequence[tuple[float, float]], mean: float, largest: float) -> bool:
-    """Whether an advantage has the other sign than its total's distance from ``mean``, beyond rounding.
+    """Whether an advantage and its total's distance from ``mean`` differ in sign, beyond rounding.
 
     Clipping, zeroing the negative ones and weighting by length keep the sign, though not the order.
     """
@@ -224,7 +225,7 @@ def _contrary(counted: Sequence[tuple[float, float]], mean: float, largest: floa
 
 
 def _proportional(counted: Sequence[tuple[float, float]], mean: float, largest: float) -> bool:
-    """Whether each advantage is one positive factor times the distance of its total from ``mean``."""
+    """Whether the advantages are proportional to the distance of their totals from ``mean``, with a positive factor."""
     squares = plain_sum((total - mean) ** 2 for total, _ in counted)
     factor = plain_sum((total - mean) * value for total, value in counted) / squares if squares > 0.0 else 0.0
     return factor > 0.0 and all(abs(value - factor * (total - mean)) <= CLOSE * largest for total, value in counted)
@@ -235,7 +236,7 @@ VOTES, MIXED = "masked", "mixed"
 
 
 class AdvantageArithmetic(Detector):
-    """Recomputes them group by group. Mixed groups are claimed only where the settings say that groups are centred."""
+    """Recomputes advantages group by group. Mixed groups are reported only if the settings centre by group."""
 
     reads = (CompletionSummary,)
     explained_by = ("reward-misaligned", "mixed-prompt-group")
@@ -278,7 +279,7 @@ EXTREMES = ("advantage_max", "advantage_min")
 
 
 class AdvantageOutOfBounds(Detector):
-    """A theorem where the group's own deviation divides; with leave-one-out, a number that no real spread gives.
+    """Compares with the largest possible advantage (``bound``); with leave-one-out, with one that no real spread gives.
 
     The largest advantage of the healthy recorded runs that dump or log them was 0.94 of the bound.
     """
@@ -290,12 +291,12 @@ class AdvantageOutOfBounds(Detector):
     leave_one_out: float = param(500.0, "advantage that is a breach with a leave-one-out baseline", minimum=10)
 
     def observe(self, record: MetricRow | CompletionSummary, run: RunView) -> Iterable[Reading]:
-        """Judge the extremes of a row, or those of a dumped batch."""
+        """Judge the extremes of a row, or of a dumped batch."""
         if isinstance(record, MetricRow):
             size, values = run.number("num_generations"), [record.values.get(metric) for metric in EXTREMES]
         else:
             sizes = [float(group.size) for group in record.groups]
-            size = max([*sizes, run.number("num_generations") or 0.0]) if sizes else None  # dumps may hold a part
+            size = max([*sizes, run.number("num_generations") or 0.0]) if sizes else None  # dumps may be partial
             values = [value for group in record.groups for value in group.rewards.get(ADVANTAGE, ())]
         known = [value for value in values if value is not None]
         if not known or size == 1:  # a group of one is not centred: group-size-one
@@ -324,7 +325,7 @@ class AdvantageOutOfBounds(Detector):
 
 
 def _unscaled(worst: float, beta: float) -> Iterable[Reading]:
-    """A warning beside a KL penalty; without one, an optimiser that normalises gradients may cope."""
+    """A warning beside a KL penalty; without one, an optimizer that normalises gradients may cope."""
     message = f"an advantage of {worst:.6g}: nothing divides rewards"
     message += ", and the KL penalty has no weight beside them" if beta > 0.0 else ""
     return breach(

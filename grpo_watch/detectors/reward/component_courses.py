@@ -22,11 +22,11 @@ from grpo_watch.engine.reward_functions import RewardFunctionKeys, contradicted
 from grpo_watch.engine.window import correlation
 
 TABLE = "completions"
-"""Key of the alert about the completions table; the alert about rows has none."""
+"""Key of the alert about the completions table; the alert about rows has an empty key."""
 
 
 class ComponentCourse(Detector, ABC):
-    """Base of the two rules: judges rows that have the total and several functions, since the newest weights came."""
+    """Base of the two rules: judges rows that have the total and several functions, since the weights last changed."""
 
     weights: tuple[float, ...]
 
@@ -41,18 +41,18 @@ class ComponentCourse(Detector, ABC):
         return self.judge_row(total, keys, record)
 
     def know_weights(self, run: RunView) -> None:
-        """Begin again where the settings say other weights than before."""
+        """Start over if the settings give other weights than before."""
         if run.functions.weights != self.weights:
             self.setup()
             self.weights = run.functions.weights
 
     @abstractmethod
     def judge_row(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
-        """Take the row; judge when enough have come."""
+        """Take the row; judge once enough rows have come."""
 
 
 class RewardComponentsCancel(ComponentCourse):
-    """Anti-correlated pairs whose own spread is many times the total's."""
+    """Finds pairs of functions that are anti-correlated and spread far more than the total."""
 
     reads = (MetricRow, CompletionSummary)
     needs = (("reward_mean", "reward_function_mean"), ("completions",))
@@ -64,7 +64,7 @@ class RewardComponentsCancel(ComponentCourse):
     most: int = param(12, "most functions compared pairwise", minimum=2)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.weights: tuple[float, ...] = ()
         self.windows, self.streak = ComponentWindows(self.rows), 0
 
@@ -76,7 +76,7 @@ class RewardComponentsCancel(ComponentCourse):
         return self.judge_batch(run.functions.weighed(record.groups))
 
     def judge_row(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
-        """Twice per window."""
+        """Take the row; judge twice per window."""
         scores = scores_of(row, keys[: self.most])
         if None in scores:
             return SILENT
@@ -86,7 +86,7 @@ class RewardComponentsCancel(ComponentCourse):
         return SILENT if self.windows.seen % (self.rows // 2) else self._judge()
 
     def judge_batch(self, groups: tuple[GroupSummary, ...]) -> Iterable[Reading]:
-        """Two functions may cancel inside groups."""
+        """Judge whether two functions cancel inside the groups of a batch."""
         if not groups:
             return SILENT
         if contradicted(groups):
@@ -110,7 +110,7 @@ class RewardComponentsCancel(ComponentCourse):
 
 
 BACK = (3, 7, 15)
-"""Blocks that the newest one is compared with, counted backwards: falls over 40, 80 and 160 rows are seen."""
+"""How many blocks before the newest one to compare it with; sees falls over 40, 80 and 160 rows."""
 
 
 class RewardComponentsDiverge(ComponentCourse):
@@ -125,12 +125,12 @@ class RewardComponentsDiverge(ComponentCourse):
     noise: float = param(4.0, "least fall and rise, in standard errors of a block's median", minimum=0)
 
     def setup(self) -> None:
-        """Empty blocks."""
+        """Start with empty blocks."""
         self.weights: tuple[float, ...] = ()
         self.blocks = ComponentMedians(BACK[-1] + 1)
 
     def judge_row(self, total: float, keys: tuple[RewardFunctionKeys, ...], row: MetricRow) -> Iterable[Reading]:
-        """When a block is full."""
+        """Take the row; judge when a block is full."""
         self.blocks.add_row(total, keys, scores_of(row, keys))
         return SILENT if len(self.blocks.total.values) < self.rows else self._block()
 

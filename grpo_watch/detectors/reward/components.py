@@ -1,4 +1,4 @@
-"""The reward functions of rows and dumped groups: their share in the total, and whether advantages follow them."""
+"""The reward functions in rows and dumped groups: how they make up the total, and whether advantages follow them."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from grpo_watch.engine.window import correlation, plain_sum, spread
 CENTRED = 1e-3
 """Sum of a group's advantages, as a share of the sum of their sizes, that float32 and bfloat16 rounding can leave."""
 NOISE = 0.01
-"""Size of advantages below which they are rounding of equal rewards (6e-8 over TRL's 1e-4 was seen)."""
+"""Advantages smaller than this are rounding of equal rewards (6e-8 over TRL's 1e-4 was seen)."""
 COMPARED = 256
-"""Completions of a group that are compared pairwise at most: a group of thousands held up all other runs."""
+"""Most completions of a group that are compared pairwise: a group of thousands held up all other runs."""
 FLOAT32 = 6e-8
 """Relative rounding of a float32."""
 MOST = 12
-"""Functions that are compared pairwise at most."""
+"""Most functions that are compared pairwise."""
 SIGNED = 6
-"""Functions of which every choice of negative weights is tried; of more, one at a time."""
+"""Most functions for which every choice of negative weights is tried; beyond, one function at a time."""
 RARE = 0.02
-"""Share of pairs the other way round that weights with these signs leave; right dumps of real runs have none."""
+"""Largest share of contrary pairs with which signs explain the order; correct dumps of real runs have none."""
 UNSCALED = frozenset({"none", "batch", "false", "gdpo"})
 """Values of ``scale_rewards`` with which advantages are not divided by their group's deviation."""
 _Scores = Sequence[float]
 
 
 def by_group(scale: object) -> bool | None:
-    """Whether ``scale_rewards`` divides advantages by the deviation of their group; None where it is not known."""
+    """Whether ``scale_rewards`` divides advantages by their group's deviation; None if the setting is unknown."""
     return None if scale is None else str(scale).lower() not in UNSCALED
 
 
@@ -43,8 +43,9 @@ def by_group(scale: object) -> bool | None:
 class AdvantageOrder:
     """How the advantages of a batch follow its rewards.
 
-    Of ``pairs`` of completions of one group, one of which no function scores lower and one scores higher, ``against``
-    have advantages the other way round; in ``off_centre`` of ``groups`` they do not sum to 0.
+    In ``pairs`` completions of one group, no function scores the better one lower and some function scores it higher;
+    ``against`` of these pairs have advantages in the contrary order. In ``off_centre`` of ``groups``, advantages do not
+    sum to 0.
     """
 
     pairs: int
@@ -70,7 +71,7 @@ def order_of(groups: Sequence[GroupSummary]) -> AdvantageOrder:
 
 
 def _rounding(sizes: float, functions: Sequence[_Scores]) -> float:
-    """What float32 leaves of the sum of advantages of these sizes, whatever they were divided by.
+    """The float32 rounding in the sum of advantages whose sizes sum to ``sizes``, whatever they were divided by.
 
     Large rewards that differ little are centred with the rounding of the large ones.
     """
@@ -84,9 +85,9 @@ def _rounding(sizes: float, functions: Sequence[_Scores]) -> float:
 def explained_by_signs(groups: Sequence[GroupSummary], least: int) -> bool:
     """Whether the advantages follow the rewards once some functions, but not all, have a negative weight.
 
-    A length that is punished by its weight is so distinguished from a lost order, which no signs restore. All weights
-    negative is what a wrong sign of the advantages looks like, and so are those of all functions that move: the others
-    must differ in more pairs than may be the other way round. ``least`` pairs are needed.
+    That separates a length punished by its weight from a lost order, which no signs restore. Negative weights of all
+    functions, or of all that move, look like advantages of the wrong sign; so the other functions must differ in more
+    pairs than may be contrary. At least ``least`` pairs are needed.
     """
     judged = [(advantages, functions) for advantages, functions in map(_known, groups) if advantages is not None]
     count = max((len(functions) for _, functions in judged), default=0)
@@ -108,14 +109,14 @@ def _negative(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _known(group: GroupSummary) -> tuple[list[float] | None, list[list[float]]]:
-    """Advantages and the functions' scores, where every one is a number."""
+    """The advantages (None if incomplete) and the functions' scores of a group, complete columns only."""
     columns = whole_columns(group)
     functions = [column for name, column in columns.items() if name != ADVANTAGE]
     return (columns.get(ADVANTAGE) if functions else None), functions
 
 
 def _pairs(advantages: _Scores, functions: Sequence[_Scores]) -> tuple[int, int]:
-    """Pairs one of which has the higher rewards, and how many of them have advantages the other way round."""
+    """The pairs in which one completion has the higher rewards, and how many have advantages in the contrary order."""
     pairs = against = 0
     rows = islice(zip(advantages, zip(*functions, strict=True), strict=True), COMPARED)
     for (one, left), (other, right) in combinations(rows, 2):
@@ -132,16 +133,16 @@ def _differing(functions: Sequence[_Scores], kept: Sequence[_Scores]) -> int:
 
 
 def _higher(one: _Scores, other: _Scores) -> int:
-    """1 where every function scores the one at least as high, and one of them higher: then so does any weighted sum.
+    """1 if no function scores ``one`` lower and some function scores it higher: so does any weighted sum.
 
-    -1 where it is the other way round, 0 where neither holds.
+    -1 for ``other``, 0 if neither holds.
     """
     return any(map(gt, one, other)) - any(map(lt, one, other))
 
 
 @dataclass(frozen=True, slots=True)
 class CancellingFunctions:
-    """Two functions that move against each other inside groups.
+    """Two functions that move against each other inside groups, or from row to row.
 
     ``left`` is the spread of their sum, as a share of the smaller one's.
     """
@@ -152,7 +153,7 @@ class CancellingFunctions:
     left: float
 
     def evidence(self) -> dict[str, Scalar]:
-        """The numbers behind it."""
+        """The values as evidence."""
         return {
             "components": f"{self.one}, {self.other}",
             "correlation": round(self.correlation, 3),
@@ -163,13 +164,13 @@ class CancellingFunctions:
 def cancelling(
     groups: Sequence[GroupSummary], at_most: float, quiet: float, floor: float
 ) -> CancellingFunctions | None:
-    """The first pair of functions whose scores, less their group's mean, cancel; None where none does.
+    """The first pair of functions whose scores, less their group's mean, cancel; None if no pair does.
 
     Args:
         groups: those of one batch.
-        at_most: the correlation of the two, at most.
-        quiet: the spread of their sum, at most, as a share of the smaller one's.
-        floor: the root mean square inside groups from which a function is worth a look.
+        at_most: the highest correlation of the two that counts.
+        quiet: the largest spread of their sum that counts, as a share of the smaller one's.
+        floor: the least root mean square inside groups of a function that is compared.
     """
     parts: dict[str, list[float]] = {}
     for name, offsets in _offsets(groups):
@@ -187,7 +188,7 @@ def cancelling(
 
 
 def _offsets(groups: Sequence[GroupSummary]) -> Iterator[tuple[str, list[float]]]:
-    """Per group and function the scores less the group's mean, where all are numbers."""
+    """For each group and function whose scores are all numbers: the scores less the group's mean."""
     for group in groups:
         _, functions = _known(group)
         names = [name for name in group.rewards if name != ADVANTAGE]
@@ -205,19 +206,19 @@ LEAST_NOISE = 1e-3
 
 
 class WindowMedian(NamedTuple):
-    """``error`` is the standard error of ``middle``; ``floor`` the lowest value so far, at most 0."""
+    """A block's median; ``error`` is the standard error of ``middle``; ``floor`` the lowest value so far, at most 0."""
 
     middle: float
     error: float
     floor: float
 
     def above(self, other: WindowMedian, errors: float) -> bool:
-        """Whether this block is higher than the other by so many standard errors."""
+        """Whether this block is higher than the other by more than ``errors`` standard errors."""
         return self.middle - other.middle > errors * max(self.error, other.error)
 
 
 class WindowMedians:
-    """The newest ``keep`` blocks of one series, and the values of the one that is being filled."""
+    """The newest ``keep`` blocks of one series, and the values of the block being filled."""
 
     __slots__ = ("floor", "kept", "values")
 
@@ -227,7 +228,7 @@ class WindowMedians:
         self.floor = 0.0
 
     def close(self) -> None:
-        """Make a block of the values so far; nothing where there are none."""
+        """End the current block, if it has values."""
         if not self.values:
             return
         ordered = sorted(self.values)
@@ -243,31 +244,31 @@ class WindowMedians:
 
 
 PRINTED = 5e-4
-"""Largest share of a number that four significant digits leave out (transformers 5 prints four)."""
+"""Largest share of a number that four significant digits lose (transformers 5 prints four)."""
 ODD = 0.1
-"""Share of rows that do not add up from which the weights are not known; a repeated or torn row may be one."""
+"""Share of rows that do not add up above which the weights are unknown; a repeated or torn row may not add up."""
 UNKNOWN = (
     "the total reward is not the sum of its functions, and no weights are known that make it so "
     "(--set reward_weights='1 -0.5 0', in the order of the functions)"
 )
-"""Why a rule is blind that needs to know what each function counts."""
+"""Why a rule that needs each function's weight is blind."""
 
 Keys = Sequence[RewardFunctionKeys]
 
 
 def scores_of(row: MetricRow, keys: Keys) -> list[float | None]:
-    """The functions' means in a row."""
+    """The functions' means in a row; None for those it lacks."""
     return [number(row, key.mean) for key in keys]
 
 
 class WeightedSums:
-    """Over the rows so far, whether the logged total is the sum of the functions' means, each times its weight."""
+    """Checks over the rows so far whether the logged total is the weighted sum of the functions' means."""
 
     def __init__(self) -> None:
         self._rows = self._odd = 0
 
     def add_row(self, total: float, scores: Sequence[float], weights: Sequence[float]) -> None:
-        """Account for a row that has the mean of every function."""
+        """Take a row that has the mean of every function."""
         parts = [weight * score for score, weight in zip(scores, weights, strict=True)]
         off = abs(total - plain_sum(parts))
         self._rows += 1
@@ -275,12 +276,12 @@ class WeightedSums:
 
     @property
     def wrong(self) -> bool:
-        """Whether so many rows do not add up that the weights are not known."""
+        """Whether so many rows do not add up that the weights must be unknown."""
         return self._odd > ODD * self._rows
 
 
 class ComponentWindows:
-    """The newest ``rows`` totals, and scores times their weights, of rows that have the mean of every function."""
+    """The newest ``rows`` totals and weighted scores of rows that have the mean of every function."""
 
     def __init__(self, rows: int) -> None:
         self.rows, self.seen, self.sums = rows, 0, WeightedSums()
@@ -288,7 +289,7 @@ class ComponentWindows:
         self._parts: dict[str, deque[float]] = {}
 
     def add_row(self, total: float, keys: Keys, scores: Sequence[float]) -> None:
-        """Account for a row; there may be fewer scores than functions, the first ones."""
+        """Take a row; ``scores`` may cover only the first functions."""
         if len(scores) == len(keys):
             self.sums.add_row(total, scores, [key.weight for key in keys])
         self.seen += 1
@@ -299,12 +300,12 @@ class ComponentWindows:
             self._parts[key.name].append(key.weight * score)
 
     def cancelling(self, at_most: float, quiet: float, floor: float) -> CancellingFunctions | None:
-        """The first two functions whose scores cancel from row to row; None where no two do.
+        """The first two functions whose scores cancel from row to row; None if no two do.
 
         Args:
-            at_most: the correlation of the two, at most.
-            quiet: the spread of the total, at most, as a share of the smaller one's.
-            floor: the spread from which a function is worth a look.
+            at_most: the highest correlation of the two that counts.
+            quiet: the largest spread of the total that counts, as a share of the smaller one's.
+            floor: the least spread of a function that is compared.
         """
         spreads = {name: spread(sorted(part)) for name, part in self._parts.items() if len(part) == self.rows}
         total = spread(sorted(self.total))
@@ -317,9 +318,9 @@ class ComponentWindows:
 
 
 class ComponentMedians:
-    """Blocks of rows of the total and of each function that counts; of a negative weight, with the score turned round.
+    """Blocks of rows of the total and of each function with a weight; scores of negative weight are negated.
 
-    A function of weight 0 only measures: what it loses does not count in the reward.
+    A function of weight 0 only measures: its falls don't count in the reward.
     """
 
     def __init__(self, keep: int) -> None:
@@ -328,7 +329,7 @@ class ComponentMedians:
         self._turned: set[str] = set()
 
     def add_row(self, total: float, keys: Keys, scores: Sequence[float | None]) -> None:
-        """Account for a row; a function without a score (None) is left out of it."""
+        """Take a row; functions without a score (None) are left out."""
         self.total.values.append(total)
         known = [score for score in scores if score is not None]
         if len(known) == len(keys):
@@ -343,7 +344,7 @@ class ComponentMedians:
             self.parts[key.name].values.append(-score if key.weight < 0.0 else score)
 
     def close(self) -> None:
-        """End a block."""
+        """End the current block of every series."""
         for series in (self.total, *self.parts.values()):
             series.close()
 
@@ -352,7 +353,7 @@ class ComponentMedians:
         return len(self.parts[name].kept) == len(self.total.kept)
 
     def change(self, name: str, part: Sequence[float]) -> tuple[float, float, str]:
-        """How a function got worse, as it is logged: before, now, and in words."""
+        """How a function got worse, in logged values: before, now, and in words."""
         before, now = part[0], part[-1]
         if name not in self._turned:
             return before, now, f"{name} fell from {before:.3g} to {now:.3g}"

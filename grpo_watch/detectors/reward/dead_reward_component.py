@@ -1,4 +1,4 @@
-"""A reward function gives the same value row after row, so it adds nothing to the advantages."""
+"""A reward function that gives the same value row after row, so that it adds nothing to the advantages."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Verd
 from grpo_watch.engine.reward_functions import RewardFunctionKeys
 
 LEAST_ROWS = 4
-"""Fewest rows, if together they average as many generations as are asked for."""
+"""Fewest rows, if together they average as many generations as required."""
 
 
 def enough_rows(rows: int, batches: float, least: int) -> bool:
-    """Whether so many rows without change, of ``batches`` generations each, are enough."""
+    """Whether ``rows`` constant rows, each averaging ``batches`` generations, are enough."""
     return rows >= min(least, LEAST_ROWS) and rows * batches >= least
 
 
 @dataclass(slots=True)
 class ConstantScore:
-    """Since when a function has been constant, at which value, and its range so far.
+    """A function's constant score: its value, since when, and the function's range before.
 
     ``cut`` says whether nearly all completions of these rows were cut off.
     """
@@ -44,7 +44,7 @@ class ConstantScore:
         return self.rows == 0 or abs(value - self.value) > tolerance or (std is not None and std > FLOAT_NOISE)
 
     def move(self, value: float, std: float | None, step: int) -> None:
-        """Take such a row."""
+        """Start over with a row that moved."""
         self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
         self.value, self.first_step = value, step
         self.rows = int(std is None or std <= FLOAT_NOISE)
@@ -52,8 +52,8 @@ class ConstantScore:
 
 CUT = "cut off"
 MOSTLY_CUT = 0.9
-"""Kind of a constant score of batches, nearly all of whose completions were cut off: with fewer, whole ones score the
-same, so the limit is no reason."""
+"""Share of completions cut off above which the length limit explains a constant score: below it, whole completions
+score the same, so the limit is not the reason."""
 
 
 SUCCESS = re.compile(
@@ -61,7 +61,7 @@ SUCCESS = re.compile(
     r"win[ _]?rate|correct|exact[ _]match)(?:$|[^a-z])",
     re.IGNORECASE,
 )
-"""How keys look that hold the share of episodes or answers that succeeded (agent loops, verl, own scripts)."""
+"""Keys of the share of episodes or answers that succeeded (agent loops, verl, own scripts)."""
 NO_SHARE = re.compile(r"reward|token|none|fail|time|std|min|penalty|partial|len|accuracies|count|chosen", re.IGNORECASE)
 UNSOLVED = (
     "Play one task by hand through the environment and its checker, and read a few episodes to their end: look for a "
@@ -72,14 +72,14 @@ UNSOLVED = (
 
 @lru_cache(maxsize=1024)
 def is_success_rate(key: str) -> bool:
-    """Whether a raw key holds a share of successes; rows have the same keys again and again."""
+    """Whether a raw key holds a share of successes; cached, since rows repeat their keys."""
     return SUCCESS.search(key) is not None and NO_SHARE.search(key) is None
 
 
 class SuccessRates:
-    """Follows every share of successes in the rows as they were logged; ``rows`` since all of them have been 0.
+    """Follows every logged share of successes; ``rows`` counts those since all have been 0.
 
-    A reward that has always been 0 as well is left to the rules about it.
+    A reward that has always been 0 as well is left to the rules about rewards.
     """
 
     def __init__(self) -> None:
@@ -90,9 +90,9 @@ class SuccessRates:
         self.ever = self.fired = self.apart = False
 
     def judge_row(self, row: MetricRow, least: int) -> tuple[Reading, ...]:
-        """Account for a row; a breach once so many had nothing but zeros, and OK when the first success comes."""
+        """Take a row; a breach once ``least`` rows had nothing but zeros, and OK at the first success."""
         keys = tuple(row.raw)
-        if keys != self._keys:  # most rows have the keys of the one before
+        if keys != self._keys:  # most rows have the keys of the previous one
             self._keys, self._shares = keys, [key for key in keys if is_success_rate(key)]
         if self.ever or not self._shares:
             return ()
@@ -142,7 +142,7 @@ class DeadRewardComponent(Detector):
     tolerance: float = param(1e-6, "difference that still counts as the same value (float noise)", minimum=0)
 
     def setup(self) -> None:
-        """No function seen."""
+        """Start with no functions."""
         self.constant: dict[str, ConstantScore] = {}
         self.per_row, self.batches, self.success = BatchesPerRow(), 1.0, SuccessRates()
 

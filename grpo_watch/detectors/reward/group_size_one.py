@@ -22,20 +22,20 @@ from grpo_watch.engine.records import (
 from grpo_watch.engine.traits import WasteKind
 
 EXTREME = re.compile(r"(?:score|reward)s?/(?:max|min)$")
-"""How keys end that hold the largest and the smallest reward of a batch."""
+"""How the keys of a batch's largest and smallest reward end."""
 SAME = 1e-4
-"""Relative difference of an advantage that is a reward: verl 0.3 divides that of a lone completion by 1 + 1e-6."""
+"""Relative difference within which an advantage equals a reward: verl 0.3 divides a lone one by 1 + 1e-6."""
 
 
 class GroupSizeOne(Detector):
-    """Reads the text of the error, or, once rows are logged, the configuration (verl accepts one generation)."""
+    """Reads the text of a configuration error, or the configuration once rows came (verl accepts one generation)."""
 
     wastes = WasteKind.STEPS
 
     reads = (RunEvent, RunConfig, CompletionSummary, MetricRow, Tick)
 
     def setup(self) -> None:
-        """No advantages seen."""
+        """Start with no advantages."""
         self.compared = False
 
     def observe(
@@ -60,7 +60,7 @@ class GroupSizeOne(Detector):
 
 
 def _compares(row: MetricRow) -> bool:
-    """Whether some completions were better than others; the advantage of a lone one is 0, or its reward (verl)."""
+    """Whether some completions were better than others; a lone one's advantage is 0, or its reward (verl)."""
     high, low = number(row, "advantage_max"), number(row, "advantage_min")
     if high is None or low is None or not low < 0 < high:
         return False
@@ -69,7 +69,7 @@ def _compares(row: MetricRow) -> bool:
 
 
 def _breach(message: str, error: str, first_step: int | None = None) -> Reading:
-    """The configuration holds from the first step on, whenever it is read."""
+    """A breach from the first step on: the configuration holds from there, whenever it is read."""
     return Reading(
         Verdict.BREACH,
         value=1.0,

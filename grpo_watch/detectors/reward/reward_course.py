@@ -17,10 +17,10 @@ from grpo_watch.engine.window import plain_sum
 
 AGREEING = frozenset(TrendSign) - {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.TEXTS_REPEAT}
 OF_POLICY = ("entropy", "completion_length_mean", "completion_truncated_ratio", "kl_reference")
-"""One of these has to be logged for a policy to be called unchanged."""
+"""A policy is called unchanged only if one of these is logged."""
 
 STUCK = 20
-"""Rows with exactly one reward, and twice as many as ever before, after which half of the best counts as lost."""
+"""Rows with an identical reward, if also twice as many as ever before, after which half of the best counts as lost."""
 NEVER_ROSE = (
     "The reward never rose above where it began, so no checkpoint is better than the start. Check the sign of the "
     "reward, of the advantages and of the loss (maximize in the optimizer) first, then the learning rate."
@@ -35,7 +35,7 @@ BROKEN = (
 class RewardCollapse(Detector):
     """Compares with the best mean so far, which no collapse can lower; the fall must exceed the run's own noise.
 
-    Means of a few rows detect a fall at once if rows are quiet; noisy rows need means of many rows.
+    Means of few rows detect a fall at once in a quiet run; noisy rewards need means of many rows.
     """
 
     explained_by = ("non-finite-metric", "stale-rollout-weights")
@@ -66,12 +66,12 @@ class RewardCollapse(Detector):
         return QUIET
 
     def _stuck(self, reward: RewardTrend) -> bool:
-        """Whether the reward has been one number for long, far below the best."""
+        """Whether the reward has long been constant, far below the best."""
         return reward.same >= max(STUCK, 2 * reward.same_before) and reward.fell(min(self.share, HALF))
 
     @staticmethod
     def _breach(run: RunView, now: float, best: float, rows: int) -> Iterable[Reading]:
-        """The breach; ``rows`` of the newest rows must be low for the mean to have fallen this far."""
+        """The breach; the newest ``rows`` rows must be low for the mean to have fallen this far."""
         trend = run.trend
         signs = trend.signs() & AGREEING
         broken = not signs and len(set(trend.reward.newest)) == 1 and trend.silent.mean == 1.0
@@ -97,7 +97,7 @@ class RewardCollapse(Detector):
 
 
 def _at_the_end(run: RunView, severity: Severity) -> Iterable[Reading]:
-    """A fall that the log is too short to confirm: at once a warning, or an info where more rows may come."""
+    """A fall that the log is too short to confirm: a warning, or an info if more rows may come."""
     reward = run.trend.reward
     now = plain_sum(list(reward.newest)[-LAST:]) / LAST
     return breach(
@@ -112,24 +112,24 @@ def _at_the_end(run: RunView, severity: Severity) -> Iterable[Reading]:
 
 
 def _apart(best: float, now: float) -> str:
-    """Both means, with more digits where a large constant in them would hide the fall: ``100.9 to 100.004``."""
+    """Both means, with more digits if a large constant in them would hide the fall: ``100.9 to 100.004``."""
     digits = 3 if best - now >= max(abs(best), abs(now)) / 10 else 6
     return f"{best:.{digits}g} to {now:.{digits}g}"
 
 
 TOTAL = frozenset({"reward", "rewards", "reward/mean", "reward_mean", "mean_reward"})
-"""Scores on the scale of the training reward, of which a rise can be expected."""
+"""Scores on the scale of the training reward, which should rise with it."""
 REWARDS = TOTAL | {"score"}
 MEANWHILE = 0.25
-"""Share of the run's whole gain that must lie between the evaluations: of a steady gain that is half by the eighth, of
-one that was nearly over by the first evaluation a few percent, and held-out scores can't show it."""
+"""Share of the run's whole gain that must lie between the evaluations: half of a steady gain does by the eighth, and a
+few percent of one that was nearly over by the first evaluation, which held-out scores can't show."""
 GAMED = LikelyCause("An easy part of the reward (format, length) is gamed: read held-out answers, then training ones.")
 MEMORISED = LikelyCause("The training prompts are known by now: more of them, fewer epochs.")
 OTHER_SETTINGS = LikelyCause("Evaluation samples otherwise (temperature, length limit, template) than training.")
 
 
 def rank(name: str) -> int:
-    """How much a score says of the answers: 0 accuracies, 1 total rewards, 2 single reward functions (a penalty)."""
+    """How well a score measures the answers: 0 accuracies, 1 total rewards, 2 single reward functions (a penalty)."""
     if name.startswith("rewards/"):
         return 2
     return 0 if REWARDS.isdisjoint(name.split("/")) else 1
@@ -138,7 +138,7 @@ def rank(name: str) -> int:
 class Evaluations:
     """One score's first and newest ``few`` evaluations, each with the training reward at that time (None: no row yet).
 
-    ``noise`` is that of the score; ``scored`` says whether it was ever another number than 0.
+    ``noise`` is the score's noise; ``scored`` says whether the score was ever other than 0.
     """
 
     def __init__(self, few: int) -> None:
@@ -165,7 +165,7 @@ class Evaluations:
         return self.noise.noise * sqrt(2.0 / self.few)
 
     def means(self, start: float) -> tuple[float, float, float, float]:
-        """First and newest score, first and newest training reward; ``start`` stands for rewards that are not known."""
+        """First score and training reward, then the newest ones; ``start`` replaces unknown rewards."""
         return (*_mean(self.first, start), *_mean(self.newest, start))
 
 
@@ -177,9 +177,9 @@ def _mean(evaluations: list[tuple[float, float | None]], start: float) -> tuple[
 class RewardEvalDivergence(Detector):
     """An audit, no early warning: it needs ``evaluations`` of them, and a change that noise does not explain.
 
-    Half as many are enough where every score of the best rank is exactly 0 and one was more before: nothing of the gain
-    reaches held-out answers (a public run whose training reward went from 0.08 to 0.76). Scores that were never
-    more than 0 may be those of a benchmark that is too hard, which four evaluations don't tell from a fault.
+    Half as many are enough if every score of the best rank is exactly 0 and one was above 0 before: none of the gain
+    reaches held-out answers (a public run whose training reward went from 0.08 to 0.76). Scores that were never above 0
+    may come from a benchmark that is too hard, which four evaluations don't tell from a fault.
 
     Two healthy recorded runs have more than eight (23 and 34). The larger fall of a score was 4.7 standard errors, but
     2.5 % of its first level, half of ``least``; ``share`` is a proposal.
@@ -196,7 +196,7 @@ class RewardEvalDivergence(Detector):
     share: float = param(0.2, "share of the training reward's gain that a held-out reward at least has", 0, 1)
 
     def setup(self) -> None:
-        """No evaluation yet."""
+        """Start with no evaluations."""
         self.scores: dict[str, Evaluations] = {}
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
@@ -231,7 +231,7 @@ class RewardEvalDivergence(Detector):
         flat = name in TOTAL and change + self.errors * error < self.share * gain and reward - newest > gain / 2
         if scores.at_zero:
             gain = _mean(scores.newest[-1:], start)[1] - _mean(scores.first[:1], start)[1]
-        # So many means of rows as evaluations, instead of one.
+        # the rewards are means over ``few`` values, so their noise is smaller
         least = max(trend.beyond_noise / sqrt(scores.few), MEANWHILE * (trend.highest - start))
         if not trend.gained() or gain < least or not (fell or flat or scores.at_zero):
             return Reading(Verdict.OK, name)

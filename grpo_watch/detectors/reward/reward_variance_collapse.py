@@ -35,7 +35,7 @@ from grpo_watch.engine.window import Window
 AGREES = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.ENTROPY_FELL, TrendSign.LENGTH_FELL}
 )
-"""Second signals which show that the groups are not merely solved."""
+"""Second signs that the groups are not merely solved."""
 REPEATED = 0.5
 """Share of copies inside groups from which copies explain the equal rewards."""
 ONLY_AS = MappingProxyType(
@@ -44,7 +44,7 @@ ONLY_AS = MappingProxyType(
         "completions-truncated": tuple(cause.kind for cause in UNSOLVED),
     }
 )
-"""A constant component explains only that all rewards are the same, and cut completions no reward at its maximum."""
+"""The kinds that these findings explain: a constant component only constant rewards, cut completions no maximum."""
 SMALL_GROUPS = LikelyCause(
     "Groups of {num_generations}: few samples are often all right or all wrong; 8 or more give a signal.",
     bounds={"num_generations": (2, 4)},
@@ -52,14 +52,14 @@ SMALL_GROUPS = LikelyCause(
 
 
 def _no_update(row: MetricRow) -> bool:
-    """Whether the row shows that nothing was learned from it: a gradient of exactly 0, else a loss of 0."""
+    """Whether nothing was learned from the row: a gradient of exactly 0 or, if none is logged, a loss of 0."""
     return number(row, "grad_norm" if "grad_norm" in row.values else "loss") == 0.0
 
 
 def of_mean_alone(rows: RowsAtZero, row: MetricRow, *, spread: bool) -> Reading | None:
-    """A breach of a log whose rows tell of groups by their mean reward alone; ``spread``: the batch's was above 0.
+    """A breach where rows have only the mean reward; ``spread``: the batch's was above 0.
 
-    Nearly all rows are at 0, or, as other texts would move it, the mean is one number, or 1 on nearly all rows.
+    It needs nearly all rows at 0; or, since other texts would move the mean, one constant mean or 1 on nearly all rows.
     """
     zeros, value, cause = rows.add_row(row), 0.0, NEVER_SCORED
     evidence: dict[str, Scalar] = {"rows_at_zero": zeros, "rows": FLOOR_ROWS}
@@ -86,13 +86,13 @@ def of_mean_alone(rows: RowsAtZero, row: MetricRow, *, spread: bool) -> Reading 
 def never_learned(silent: DeadRowWindow, reason: ZeroStdCause, *, unsolved: bool, share: float) -> bool:
     """Whether a second sign agrees that a run never learned: no update, or scores that the total leaves out.
 
-    One reward above 0 on all rows may be that of prompts that were solved before, whatever its scale is (``unsolved``).
+    A constant reward above 0 may come from prompts that were solved before, whatever its scale (``unsolved``).
     """
     return silent.never_alive if reason is LEFT_OUT else unsolved and silent.never_updated(share)
 
 
 class RewardVarianceCollapse(Detector):
-    """Averages the share of groups without spread over generation rows, and names the likely reason."""
+    """Averages the zero-std ratio over generation rows, and names the likely reason."""
 
     explained_by = (
         "non-finite-metric",
@@ -117,7 +117,7 @@ class RewardVarianceCollapse(Detector):
     dead_rows: int = param(5, "rows without spread that fire; three that cover `rows` generations do too", minimum=3)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.silent, self.rewards = DeadRowWindow(self.rows, self.dead_rows), Window(self.rows)
         self.batches, self.per_row, self.equal = SpreadOfBatches(), BatchesPerRow(), EqualButForRounding(self.dead_rows)
         self.at_zero, self.never_scored = RowsAtZero(), False
@@ -150,16 +150,16 @@ class RewardVarianceCollapse(Detector):
         return readings
 
     def _share(self, row: MetricRow, run: RunView) -> float | None:
-        """Share (0…1) of the row's groups whose rewards are all equal; None where the row can't tell.
+        """Share (0…1) of the row's groups whose rewards are all equal; None if the row can't tell.
 
-        Where rows have only the batch's spread, those without any count as dead. Then those with some count as alive,
-        though some of their groups may be dead: else chance among few prompts would look like a collapse (TRL 1.16.0,
-        a sparse reward, 34 of 100 batches without spread).
+        If rows have only the batch's spread, those without any count as dead. Rows with some then count as alive,
+        though some of their groups may be dead: otherwise chance among few prompts would look like a collapse (TRL
+        1.16.0, a sparse reward, 34 of 100 batches without spread).
         """
         ratio = run.silent
         if ratio is not None or (number(row, "reward_batch_std") or 0.0) < FLOAT_NOISE:
             return ratio
-        self.spread = True  # some rows had a spread of the batch, and nothing of their groups
+        self.spread = True  # some rows had a spread of the batch, but none of their groups
         return None if run.trend.silent.first is None else 0.0
 
     def _judge(self, record: MetricRow, ratio: float, run: RunView) -> Iterable[Reading]:

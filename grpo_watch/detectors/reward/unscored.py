@@ -1,4 +1,4 @@
-"""Rewards that are no scores: NaN, None or infinity, or 0 for want of an answer (a timeout)."""
+"""Rewards that are no scores: NaN, None or infinity, or 0 for lack of an answer (a timeout)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SAID = "the framework reports that all reward functions returned None (or NaN) f
 
 
 def finite(value: float | None) -> bool:
-    """Whether a score is a number."""
+    """Whether a score is a finite number."""
     return value is not None and isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
 class MissingScores:
-    """The function with the largest share of unscored completions, of those that it should have scored."""
+    """The function with the largest share of unscored completions among those it should have scored."""
 
     function: str
     unscored: int
@@ -49,9 +49,9 @@ class MissingScores:
 
 
 def worst_gaps(summary: CompletionSummary) -> MissingScores | None:
-    """The worst function of a table; None where no scores were dumped.
+    """The worst function of a table; None if no scores were dumped.
 
-    A group that one function leaves out as a whole, and another one scores, belongs to another task and does not count.
+    A group that one function leaves out entirely, and another one scores, belongs to another task and does not count.
     """
     unscored: Counter[str] = Counter()
     asked: Counter[str] = Counter()
@@ -68,11 +68,11 @@ def worst_gaps(summary: CompletionSummary) -> MissingScores | None:
 
 
 TABLE = "completions"
-"""Key of the alert about the completions table; the alert about rows has none."""
+"""Key of the alert about the completions table; the alert about rows has an empty key."""
 
 
 class RewardNotFinite(Detector):
-    """Rows: the total or every function is not finite, or one that used to be. Tables: gaps inside one group."""
+    """Rows: the total or all functions are not finite, or one that used to be. Tables: gaps inside one group."""
 
     explained_by = ("non-finite-metric",)
     wastes = WasteKind.STEPS
@@ -86,13 +86,13 @@ class RewardNotFinite(Detector):
     share: float = param(0.1, "share of unscored completions in a table that is a warning", 0, 1)
 
     def setup(self) -> None:
-        """No streak."""
+        """Start with no streak."""
         self.finite: Counter[str] = Counter()
         self.unscored: Counter[str] = Counter()  # rows without a score, of functions that never gave one
         self.reported: set[str] = set()
         self.ragged: set[str] = set()
         self.streak = 0
-        self.key = ""  # that of the tables, once one was read: what the framework reports, they show
+        self.key = ""  # gaps of the dumped tables, once one was read: the framework's own warnings are about these too
 
     def observe(self, record: MetricRow | RunEvent | CompletionSummary, run: RunView) -> Iterable[Reading]:
         """Judge a train row, a dumped table, or the framework's own warning."""
@@ -132,7 +132,7 @@ class RewardNotFinite(Detector):
         return breach(severity=severity, message=message, evidence=said)
 
     def _never_scored(self, name: str) -> Reading:
-        """A function without a score on this row, as on all before."""
+        """A breach for a function without a score on this row and on all before."""
         self.unscored[name] += 1
         rows = self.unscored[name]
         if rows < self.never:
@@ -171,7 +171,7 @@ DOWN = LikelyCause("The sandbox or judge does not answer: call it by hand with o
 
 
 class RewardErrors(Detector):
-    """Counts lines of the log that say so against the completions of a step.
+    """Counts log lines about failed reward calls against the completions of a step.
 
     The share is a proposal: no healthy recorded run has such a line.
     """
@@ -183,11 +183,11 @@ class RewardErrors(Detector):
     rows: int = param(10, "rows in the median", minimum=1)
 
     def setup(self) -> None:
-        """No row yet."""
+        """Start with no rows."""
         self.failed = Window(self.rows)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge one row with a reward; once failures were seen, a row without any counts as none."""
+        """Judge one row with a reward; once failures were seen, a row that logs none counts as 0."""
         failed = number(record, "reward_failures")
         scored = "reward_mean" in record.values and run.seen("reward_failures")
         if failed is None and not scored:

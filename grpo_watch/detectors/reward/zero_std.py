@@ -1,4 +1,4 @@
-"""The share of groups without spread: of rows, of dumped batches, over a window, and why it is high."""
+"""The zero-std ratio of rows and dumped batches, over a window, and why it is high."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grpo_watch.engine.window import BATCHES_AHEAD, Window, plain_sum
 
 
 class SpreadOfBatches:
-    """Holds each train batch until the row of its step is there, which may tell by itself: order does not matter."""
+    """Holds each train batch until the row of its step arrives, whichever is read first."""
 
     __slots__ = ("_waiting",)
 
@@ -28,13 +28,13 @@ class SpreadOfBatches:
 
     @property
     def any_waits(self) -> bool:
-        """Whether any batch waits for its row."""
+        """Whether a batch waits for its row."""
         return bool(self._waiting)
 
     def ready_rows(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> list[MetricRow]:
-        """The batches that may be judged now, as rows of ``reward_zero_std_ratio`` and, where it is known, the mean.
+        """The batches that may be judged now, as rows of ``reward_zero_std_ratio`` and, if known, the mean reward.
 
-        Without any row the tick decides: then nothing else can tell.
+        Without any row, a tick releases them: nothing else will.
         """
         if isinstance(record, CompletionSummary):
             row = _row(run.functions.weighed(record.groups), record.step, run)
@@ -48,7 +48,7 @@ class SpreadOfBatches:
 
 
 def _scored(groups: Sequence[GroupSummary]) -> list[dict[str, list[float]]]:
-    """Scores and advantages of each group of several completions of one prompt, where all are known."""
+    """Scores and advantages of each group with several completions of one prompt, if all are known."""
     found = (whole_columns(group) for group in groups if group.prompts == 1 and group.size > 1)
     return [columns for columns in found if columns]
 
@@ -67,31 +67,31 @@ def _row(groups: tuple[GroupSummary, ...], step: int, run: RunView) -> MetricRow
 
 
 LEAST_ROWS, LEAST_DEAD = 4, 3
-"""Rows that suffice, and rows without any spread, where they are means over a window's number of generations."""
+"""Rows needed, and rows without any spread needed, if they average as many generations as the window has rows."""
 
 
 PAST = 10
-"""Rows before the window from which the run's usual share of dead groups is known."""
+"""Rows before the window that give the run's usual share of dead groups."""
 CHANCE = 0.001
-"""Windows of that many dead groups that chance would give in the whole run. The usual share drifts, which this leaves
-room for: a public run had 9 of 10 dead groups in a row (0.0017 by its first 47 rows), and then learned."""
+"""Windows with as many dead groups that chance may give in the whole run, with room for a usual share that drifts: a
+public run had 9 of 10 dead groups in a row (0.0017 by its first 47 rows), and then learned."""
 FLOOR_ROWS, FLOOR_SHARE = 50, 0.9
-"""Rows, and the share of them at a reward of exactly 0, from which a run without any other evidence learns nothing."""
+"""Rows, and share of them with a reward of exactly 0, from which a run without other evidence learns nothing."""
 SOLVED = 1.0
-"""The mean reward at which a constant one more likely means solved prompts than a function that does not look."""
+"""A constant mean reward of this value means solved prompts rather than a function that ignores the text."""
 FINE = 0.002
-"""Resolution with which a mean of 1 is exact: one miss of 500 completions shows."""
+"""Coarsest resolution at which a mean of 1 is exact: one miss of 500 completions shows."""
 UNTRAINED_ROWS = 20
-"""The run's first rows: as many without any spread, where a function's scores differ, have trained nothing."""
+"""As many first rows of a run without any spread, although a function's scores differ, have trained nothing."""
 MOSTLY = 0.75
 """Usual share of dead groups that indicates a fault: three of four rows teach nothing."""
 
 
 class RowsAtZero:
-    """Rows of a log without any spread: a mean of exactly 0, where none is ever below 0, is 0 for every completion.
+    """Counts rows whose mean reward alone shows equal rewards: a mean of exactly 0 if none was ever below 0.
 
-    So is one of exactly 1 where none is ever above. ``same`` counts the newest rows with exactly one mean other than 0,
-    and ``value`` is that mean.
+    So does a mean of exactly 1 if none was ever above. ``same`` counts the newest rows with an identical mean other
+    than 0, and ``value`` is that mean.
     """
 
     __slots__ = ("_fine", "_full", "_negative", "_zeros", "highest", "same", "steps", "value")
@@ -106,7 +106,7 @@ class RowsAtZero:
 
     @property
     def only_zeros(self) -> bool:
-        """Whether rows with a reward came, and all of them were at 0."""
+        """Whether all rows with a reward were at 0; False before the first one."""
         return len(self._zeros) > 0 and all(self._zeros) and not self._negative
 
     @property
@@ -119,7 +119,7 @@ class RowsAtZero:
         return rows if enough and rows >= FLOOR_SHARE * FLOOR_ROWS else 0
 
     def add_row(self, row: MetricRow) -> int:
-        """Account for a row; how many of the newest ``FLOOR_ROWS`` are at 0 if nearly all of them are, else 0."""
+        """Take a row; returns how many of the newest ``FLOOR_ROWS`` are at 0 if nearly all of them are, else 0."""
         reward = number(row, "reward_mean")
         if reward is None:
             return 0
@@ -137,10 +137,10 @@ class RowsAtZero:
 
 
 class DeadRowWindow:
-    """The newest shares, and whether they are enough to judge; what was enough stays enough.
+    """The newest zero-std ratios, and whether they are enough to judge; once enough, always enough.
 
-    Rows of a single group are dead by chance, and a few in a row too: where some live, only their mean counts.
-    ``enough`` is about the mean, ``all_dead`` about the rows since ``dead_since`` that have no spread at all.
+    Rows of a single group are dead by chance, even a few in a row: if some live, only their mean counts. ``enough`` is
+    about the mean, ``all_dead`` about the rows since ``dead_since``, which have no spread at all.
     """
 
     def __init__(self, rows: int, dead_rows: int) -> None:
@@ -151,7 +151,7 @@ class DeadRowWindow:
         self.alive = self.several = self.enough = self._covered = False
 
     def add_share(self, share: float, step: int, batches: float, *, still: bool) -> None:
-        """Account for a row's share; ``batches``: generations of which it is a mean, ``still``: no update."""
+        """Take a row's share; ``batches``: generations that it averages, ``still``: no update."""
         self.shares.push(share)
         rows = len(self.shares.values)
         self.enough = self.enough or self.shares.full or (rows >= LEAST_ROWS and rows * batches >= self._rows)
@@ -166,9 +166,9 @@ class DeadRowWindow:
         self._covered = self._covered or covered or self._dead >= self._dead_rows
 
     def by_chance(self, past: CountedTrend) -> bool:
-        """Whether rows of a single group are as dead as now and then in this run (``past``: all its rows, these too).
+        """Whether chance explains this many dead rows of a single group; ``past`` counts all rows so far.
 
-        The usual share is that before the first such window, which a lasting collapse must not raise.
+        The usual share is taken before the first full window, so that a lasting collapse can't raise it.
         """
         if self.several or not self.alive:
             return False
@@ -187,14 +187,14 @@ class DeadRowWindow:
 
     @property
     def never_alive(self) -> bool:
-        """Whether no row of many has had any spread."""
+        """Whether at least ``UNTRAINED_ROWS`` rows came, and none had any spread."""
         return not self.alive and self._dead >= UNTRAINED_ROWS
 
     def never_updated(self, usual: float) -> bool:
         """Whether no row of the run had a spread or an update, and they are too many for chance.
 
-        As if each generation were a single group, and the share ``usual`` of them dead. A sparse reward may score for
-        the first time after 25 rows.
+        Treats each generation as a single group, dead with probability ``usual``. A sparse reward may score for the
+        first time after 25 rows.
         """
         return self.never_alive and self._still and usual**self._generations <= CHANCE
 
@@ -205,12 +205,12 @@ class DeadRowWindow:
 
     @property
     def some(self) -> bool:
-        """Whether there are enough rows to say that there is no such streak."""
+        """Whether there are enough rows to rule out such a streak."""
         return self.enough or len(self.shares) >= self._dead_rows
 
 
 class ZeroStdCause(NamedTuple):
-    """Which kind, in a word, as evidence shows it; what to say, and what to do (empty: the rule's own hint)."""
+    """Why groups have no spread: the kind as evidence shows it, the words, and the fix (empty: the rule's own hint)."""
 
     kind: str
     says: str
@@ -267,10 +267,10 @@ UNSOLVED = (CUT, CONSTANT, LOWEST, NEVER_SCORED, COPIES, LEFT_OUT, BY_PROMPT, UN
 
 
 def why(row: MetricRow, rewards: Sequence[float], lowest: float, highest: float, *, dead: bool) -> ZeroStdCause:
-    """The likeliest reason.
+    """The likeliest reason for a high zero-std ratio.
 
-    ``rewards`` are the mean rewards of the rows judged, the newest last; ``lowest`` and ``highest`` those that the run
-    has seen; ``dead`` says that no group of these rows had a spread.
+    ``rewards`` are the mean rewards of the rows judged, the newest last; ``lowest`` and ``highest`` are the run's
+    extremes; ``dead`` says that no group of these rows had a spread.
     """
     spreads = [
         std for key, std in row.values.items() if split_label(key)[0] == "reward_function_std" and std is not None
@@ -283,7 +283,7 @@ def why(row: MetricRow, rewards: Sequence[float], lowest: float, highest: float,
         return CUT
     if not rewards:
         return CONSTANT if dead and spreads and not differ else unknown
-    usual = median(rewards)  # one row at an edge says nothing about the others
+    usual = median(rewards)  # one extreme row says nothing about the others
     if not highest - lowest > FLOAT_NOISE:
         one = NEVER_SCORED if abs(usual) <= FLOAT_NOISE else CONSTANT
         return one if dead and not differ else unknown
@@ -293,7 +293,7 @@ def why(row: MetricRow, rewards: Sequence[float], lowest: float, highest: float,
 
 
 def _by_spread(row: MetricRow) -> ZeroStdCause:
-    """The reason by the total's spread over the batch, where a function gives completions different scores."""
+    """The reason by the total's spread over the batch, if a function scores completions differently."""
     total = number(row, "reward_batch_std")
     if total is None:
         return UNKNOWN
@@ -301,7 +301,7 @@ def _by_spread(row: MetricRow) -> ZeroStdCause:
 
 
 def _cancels(row: MetricRow) -> bool:
-    """Whether parts of the reward are above and below zero: a total at its highest may then be what they leave."""
+    """Whether the functions' means have both signs: a total at its highest may then be the rest of a cancellation."""
     parts = [mean for key, mean in row.values.items() if split_label(key)[0] == "reward_function_mean"]
     known = [mean for mean in parts if mean is not None]
     return bool(known) and max(known) > FLOAT_NOISE and min(known) < -FLOAT_NOISE
@@ -310,17 +310,17 @@ def _cancels(row: MetricRow) -> bool:
 ROUNDING = "rounding"
 """Key of the alert about rewards that differ by rounding alone."""
 FAINT = 0.1
-"""Advantages that rounding gives: a deviation of 1e-8 to 1e-5 over TRL's epsilon of 1e-4."""
+"""Largest advantage that rounding gives: a deviation of 1e-8 to 1e-5 over TRL's epsilon of 1e-4."""
 
 
 COUNTED = 1e-4
-"""Advantage of a deviation of 1e-8 over that epsilon: from it on, TRL 1.16.0 counts the group as having a spread."""
+"""Advantage of a deviation of 1e-8 over that epsilon: from here on, TRL 1.16.0 counts the group as having a spread."""
 
 
 class EqualButForRounding:
-    """Dumped batches in a row without any spread, of which rows count some groups as alive (TRL 1.16.0).
+    """Counts dumped batches without spread in which rows count some groups as having one (TRL 1.16.0).
 
-    Whether rows tell of groups may be known only after the dump: until then its reading waits.
+    Readings wait until a row with a zero-std ratio has come, which may be after the dump.
     """
 
     def __init__(self, batches: int) -> None:
@@ -329,7 +329,7 @@ class EqualButForRounding:
         self._waiting: deque[Reading] = deque(maxlen=BATCHES_AHEAD)
 
     def readings(self, record: MetricRow | CompletionSummary | Tick, run: RunView) -> Sequence[Reading]:
-        """Judge a batch; what waited, once rows tell."""
+        """Judge a batch; returns the readings that waited, once rows have a zero-std ratio."""
         if isinstance(record, CompletionSummary) and record.groups:
             judged = self._judged(_rounded_to(run.functions.weighed(record.groups)))
             self._waiting.append(replace(judged, step=record.step))
@@ -354,7 +354,7 @@ class EqualButForRounding:
 
 
 def _rounded_to(groups: Sequence[GroupSummary]) -> float | None:
-    """The largest advantage, if each group of one prompt has one score per function; None if scores differ."""
+    """The largest advantage if scores are equal inside each group of one prompt; None if they differ."""
     scored = _scored(groups)
     scores = [column for columns in scored for name, column in columns.items() if name != ADVANTAGE]
     equal = bool(scores) and all(max(column) - min(column) < FLOAT_NOISE for column in scores)

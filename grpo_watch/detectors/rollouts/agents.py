@@ -39,7 +39,7 @@ class ToolFailures(Detector):
     fading: float = param(0.95, "share of the median before them below which failures count as fading", 0, 1)
 
     def setup(self) -> None:
-        """Nothing seen yet."""
+        """Start with no rows."""
         self.failed: deque[float] = deque(maxlen=3 * self.rows)
         self.called = Window(self.rows)
         self.counts = False
@@ -106,7 +106,7 @@ class TurnsCollapse(Detector):
     left: float = param(0.1, "share of them that is left at most", 0, 1)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.newest = {metric: Window(self.rows) for metric in (CALLS, TURNS)}
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:

@@ -82,7 +82,7 @@ class CompletionsTruncated(Detector):
     silent: float = param(0.9, "share of groups without reward spread that makes it critical", 0, 1)
 
     def setup(self) -> None:
-        """Empty window."""
+        """Start with an empty window."""
         self.cut, self.interval = Window(self.rows), LoggingInterval()
         self.steps: deque[int] = deque(maxlen=self.rows)
         self.longest: deque[float] = deque(maxlen=self.rows)
@@ -171,7 +171,7 @@ class PromptsCut(Detector):
     rows: int = param(20, "rows averaged; a sum already large enough for all of them counts at once", 4, 64)
 
     def setup(self) -> None:
-        """Empty window."""
+        """Start with an empty window."""
         self.cut = Window(self.rows)
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:

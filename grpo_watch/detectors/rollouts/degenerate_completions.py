@@ -30,7 +30,7 @@ class EmptyCompletions(Detector):
     length: float = param(1.2, "mean length in tokens, including the end token, at which nearly all are empty", 1)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.empty, self.lengths = Window(self.batches), Window(self.batches)
 
     def observe(self, record: CompletionSummary | MetricRow, run: RunView) -> Iterable[Reading]:
@@ -124,7 +124,7 @@ class GibberishCompletions(Detector):
     batches: int = param(3, "number of batches in the judged median; the first ones are the baseline", minimum=2)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.recent = Window(self.batches)
         self.first: list[float] = []
         self.before = 1.0

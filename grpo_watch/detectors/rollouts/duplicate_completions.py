@@ -213,7 +213,7 @@ class DuplicateCompletions(Detector):
     many: float = param(0.5, "share of repeated completions without a common pattern that is a warning", 0, 1)
 
     def setup(self) -> None:
-        """No batch is waiting for its row."""
+        """Start with no waiting batches."""
         self.waiting: deque[BatchCopies] = deque(maxlen=BATCHES_AHEAD)
         self.history, self.attempt = CopyHistory(), 1
         self.unproven: Reading | None = None

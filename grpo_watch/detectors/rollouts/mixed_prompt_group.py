@@ -21,7 +21,7 @@ class MixedPromptGroup(Detector):
     batches: int = param(2, "consecutive batches that must show it", minimum=1)
 
     def setup(self) -> None:
-        """No batch seen."""
+        """Start with no batches."""
         self.streak = self.first_step = 0
 
     def early_sign(self, run: RunView) -> Reading | None:  # noqa: ARG002

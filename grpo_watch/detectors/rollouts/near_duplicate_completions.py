@@ -60,7 +60,7 @@ class NearDuplicateCompletions(Detector):
     fallen_entropy: float = param(0.5, "… unless the entropy fell to this share of its start", 0, 1)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.all, self.near, self.group_signal = Window(self.batches), Window(self.batches), GroupSignal(self.batches)
         self.openings = CopyPlaces()
 

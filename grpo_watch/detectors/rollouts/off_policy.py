@@ -47,7 +47,7 @@ class SamplesTooStale(Detector):
     order: float = param(0.8, "rank correlation of age and step from which the age rises", 0, 1)
 
     def setup(self) -> None:
-        """No row yet."""
+        """Start with no rows."""
         self.ages: deque[float] = deque(maxlen=self.rows)
         self.newest = Window(NEWEST)
 
@@ -100,7 +100,7 @@ class TrainRolloutMismatch(Detector):
     chi2: float = param(1.0, "chi-squared divergence per token above which it fires (verl)", 0)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.windows = {metric: Window(self.rows) for metric in ALL}
         self.entropy = Window(self.rows)
         self.by_age = GapByAge()
@@ -176,7 +176,7 @@ class StaleRolloutWeights(Detector):
     leap_rows: int = param(3, "consecutive rows that make a leap", minimum=2)
 
     def setup(self) -> None:
-        """Nothing known."""
+        """Start with no gaps."""
         self.trend, self.entropy, self.by_age = GapTrend(self.rows), Window(5), GapByAge()
 
     def early_sign(self, run: RunView) -> Reading | None:

@@ -120,7 +120,7 @@ class RepeatedPrompts(Detector):
     batches: int = param(10, "batches in the window", minimum=3)
 
     def setup(self) -> None:
-        """Nothing drawn."""
+        """Start with no prompts."""
         self.order = PromptOrder(self.batches)
         self.was_fresh = self.plays = False
 
@@ -279,7 +279,7 @@ class RepeatedCompletions(Detector):
     min_characters: int = param(64, "median length below which a group may repeat answers legitimately", minimum=1)
 
     def setup(self) -> None:
-        """No prompt seen."""
+        """Start with no prompts."""
         self.seen = PromptTexts(self.min_characters)
         self.shares, self.wholes, self.log_chance = Window(self.batches), Window(self.batches), 0.0
 

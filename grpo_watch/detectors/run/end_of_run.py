@@ -80,7 +80,7 @@ class RunStalled(Detector):
     wait_factor: float = param(2.0, "silence tolerated, in multiples of the longest wait for a row", minimum=1)
 
     def setup(self) -> None:
-        """Nothing seen yet."""
+        """Start with no rows."""
         self.last: float | None = None  # time of the newest bar, write or event
         self.ended: EventKind | None = None  # what ended the run, after so many rows
         self.rows_then = self.first = 0  # the former also at a start
@@ -288,7 +288,7 @@ class RunCrashed(Detector):
     grace_seconds: float = param(10.0, "live: seconds of silence that confirm a crash (at least two median steps)", 1)
 
     def setup(self) -> None:
-        """No sign of death yet."""
+        """Start with no sign of a crash."""
         self.suspect: RunEvent | None = None
         self.finished = False
         self.attempt = 1

@@ -98,7 +98,7 @@ class MaxStepsMismatch(Detector):
     steps: int = param(1, "difference in steps to tolerate", minimum=0)
 
     def setup(self) -> None:
-        """Nothing compared yet."""
+        """Start with nothing compared."""
         self.compared: int | None = None
         self.first_row = True
 
@@ -172,7 +172,7 @@ class DatasetShrunk(Detector):
     rows: int = param(50, "rows of a dataset from which it counts", 1)
 
     def setup(self) -> None:
-        """No size was printed."""
+        """Start with no sizes."""
         self.before: float | None = None
         self.largest = 0.0
 
@@ -212,7 +212,7 @@ class KnownBug(Detector):
     survives_attempts = True
 
     def setup(self) -> None:
-        """Nothing is known yet."""
+        """Start with nothing known."""
         self.knows_version = False
 
     def observe(self, record: RunConfig | AdvisoryMet, run: RunView) -> Iterable[Reading]:

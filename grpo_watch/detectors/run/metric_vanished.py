@@ -20,7 +20,7 @@ class MetricVanished(Detector):
     gaps: float = param(5.0, "the same, as a multiple of its usual interval", minimum=1)
 
     def setup(self) -> None:
-        """Nothing seen."""
+        """Start with no rows."""
         self.rows = self.alike = 0  # all of them, and the newest that logged the same and are not counted yet
         self.logged: list[str] = []
         self.times: dict[str, int] = {}  # how often each metric was logged

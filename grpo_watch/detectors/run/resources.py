@@ -33,7 +33,7 @@ class StepTimeRegression(Detector):
     sharp_seconds: float = param(0.5, "least slowdown in seconds at `sharp_factor`", minimum=0)
 
     def setup(self) -> None:
-        """Nothing seen."""
+        """Start with no rows."""
         self.kinds = {True: StepTimeKind(self.rows), False: StepTimeKind(self.rows)}
         self.length: float | None = None
 
@@ -117,7 +117,7 @@ class MemoryCreep(Detector):
     ahead: float = param(4.0, "how far to look ahead if max_steps is unknown, in run lengths so far", minimum=1)
 
     def setup(self) -> None:
-        """No points; keep every row until 32 are in, then every second one, and so on."""
+        """Start with no points; keeps every row up to 32 points, then every second one, and so on."""
         self.points: list[tuple[float, float]] = []
         self.every = 1
         self.seen = 0

@@ -59,7 +59,7 @@ class ResumeRegression(Detector):
     least_kl: float = param(1e-3, "least KL before the restart", minimum=0)
 
     def setup(self) -> None:
-        """No rows, no restart."""
+        """Start with no rows and no restart."""
         self.attempt, self.back = 1, False
         self.before: list[MetricRow] = []
         self.after: list[MetricRow] = []

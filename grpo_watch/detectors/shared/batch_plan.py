@@ -1,4 +1,4 @@
-"""The number of optimizer steps that a trainer will make, by its batch settings and dataset, and a run's own plan."""
+"""The number of optimizer steps that follows from batch settings and dataset size, and a run's own plan."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from grpo_watch.engine.detector import NotApplicable, RunView
 
 @dataclass(frozen=True, slots=True)
 class PromptPlan:
-    """What decides the number of steps in verl, OpenRLHF and NeMo-RL; all sizes count prompts.
+    """The settings that decide the number of steps in verl, OpenRLHF and NeMo-RL; all sizes count prompts.
 
-    ``keeps_rest``: what is left at the end of an epoch is a step of its own (OpenRLHF), else it is dropped.
-    ``most_steps`` ends the run before the dataset does (NeMo-RL's max_num_steps). ``words`` are what the framework
-    calls a step and a pass over the dataset.
+    ``keeps_rest``: the incomplete batch at the end of an epoch is a step of its own (OpenRLHF), else it is dropped.
+    ``most_steps`` ends the run before the dataset does (NeMo-RL's max_num_steps). ``words`` are the framework's names
+    for a step and for a pass over the dataset.
     """
 
     dataset_size: int
@@ -31,13 +31,13 @@ class PromptPlan:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass over the dataset; 0 where it does not fill one."""
+        """Steps of one pass over the dataset; 0 if it does not fill one."""
         whole, rest = divmod(self.dataset_size, self.prompts_per_step)
         return whole + (self.keeps_rest and rest > 0)
 
     @property
     def max_steps(self) -> int | None:
-        """Steps of the whole run; None where an epoch has none."""
+        """Steps of the whole run; None if an epoch has none."""
         total = self.steps_per_epoch * self.num_train_epochs
         return (total if self.most_steps is None else min(total, self.most_steps)) or None
 
@@ -52,19 +52,20 @@ class PromptPlan:
 
 
 class SamplerCount(str, Enum):
-    """What a version's sampler says its length is, from which the trainer derives the total of steps."""
+    """How a version counts its sampler's length, from which the trainer derives the total of steps."""
 
     WHOLE_BATCHES = "whole generation batches"
     """TRL >= 0.20 and ms-swift >= 3.6: an incomplete generation batch at the end of an epoch is not counted."""
     COMPLETIONS = "all completions"
-    """TRL 0.15 to 0.19, ms-swift 3.1 to 3.5: it is counted, though from TRL 0.16 on it is not drawn."""
+    """TRL 0.15 to 0.19, ms-swift 3.1 to 3.5: an incomplete batch is counted, though from TRL 0.16 on it is not
+    drawn."""
     PROMPTS = "prompts"
     """TRL 0.14: the per-device batch counts prompts, each generated for ``num_generations`` times."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepFormula:
-    """How one version counts.
+    """How one version counts steps.
 
     ``draws_whole``: an incomplete generation batch is not drawn, whether it was counted or not. ``drop_last`` leaves
     out an incomplete micro-batch, ``floor`` an incomplete step.
@@ -90,23 +91,23 @@ _SWIFT: Sequence[tuple[tuple[int, ...], StepFormula]] = (
     ((3, 1), StepFormula(SamplerCount.COMPLETIONS, draws_whole=False, drop_last=True, floor=True)),
 )
 CEILING_TRANSFORMERS = (4, 52)
-"""From here on transformers makes an incomplete accumulation at the end of an epoch a step of its own."""
+"""First transformers version in which an incomplete accumulation at the end of an epoch is a step of its own."""
 
 
 RELEASE = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})")
 
 
 def release(version: str) -> tuple[int, ...]:
-    """``v0.19.1rc2`` as (0, 19, 1): the numbers at its beginning; none of a text that begins with no number."""
+    """``v0.19.1rc2`` as (0, 19, 1): the numbers at its beginning; empty if the text does not begin with one."""
     found = RELEASE.match(version.strip())
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
 def style_of(framework: str, version: str | None, transformers: str | None = None) -> StepFormula:
-    """How this version counts; without a version, as the newest does; before the first GRPO trainer, as that one did.
+    """How this version counts: like the newest one if None, like the first GRPO trainer if older than that.
 
-    ``floor`` belongs to transformers: what ran with the framework's release is assumed unless configured (TRL 0.14 to
-    0.17 and ms-swift 3.1 to 3.5 are as old as transformers 4.51 and older).
+    ``floor`` depends on transformers: unless configured, the release of the framework's own time is assumed (TRL 0.14
+    to 0.17 and ms-swift 3.1 to 3.5 are as old as transformers 4.51 and older).
     """
     table = _SWIFT if framework.startswith("ms-swift") else _TRL
     held = (style for since, style in table if version is None or release(version) >= since)
@@ -118,10 +119,10 @@ def style_of(framework: str, version: str | None, transformers: str | None = Non
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What decides the number of steps; sizes count completions, ``dataset_size`` counts training prompts.
+    """The settings that decide the number of steps; sizes count completions, ``dataset_size`` counts training prompts.
 
-    Of an unknown dataset (None) nothing is drawn.
-    ``steps_per_generation`` None means ``generation_batch_size`` decides, or else ``gradient_accumulation_steps``.
+    A ``dataset_size`` of None means that nothing is drawn. ``steps_per_generation`` None means
+    ``generation_batch_size`` decides, or else ``gradient_accumulation_steps``.
     """
 
     dataset_size: int | None
@@ -137,7 +138,7 @@ class BatchPlan:
 
     @property
     def global_batch(self) -> int:
-        """Rows of one micro-step over all devices: completions, but prompts under ``SamplerCount.PROMPTS``."""
+        """Rows of one micro-step over all devices: completions, or prompts under ``SamplerCount.PROMPTS``."""
         return self.per_device_train_batch_size * self.world_size
 
     @property
@@ -176,7 +177,7 @@ class BatchPlan:
 
     @property
     def micro_steps(self) -> int:
-        """Micro-steps per epoch and device, as the sampler's length tells the trainer."""
+        """Micro-steps per epoch and device by the sampler's length."""
         if self.style.counting is SamplerCount.WHOLE_BATCHES:
             return self.drawn
         rows = self.dataset_size or 0
@@ -186,16 +187,16 @@ class BatchPlan:
 
     @property
     def drawn(self) -> int:
-        """Micro-steps per epoch and device that are really made: fewer than counted in TRL 0.16 to 0.19."""
+        """Micro-steps per epoch and device that are made: fewer than counted in TRL 0.16 to 0.19."""
         if not self.style.draws_whole:
             return self.micro_steps
         return (self.dataset_size or 0) // max(self.prompts, 1) * self.num_iterations * self.micro_batches
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Optimizer steps of one pass over the dataset; None where not even one generation batch fits.
+        """Optimizer steps of one pass over the dataset; None if not even one generation batch fits.
 
-        Held against 26 real runs of ms-swift 4.6.0 and 3.12.6 and thousands of configurations of real TRL 0.15 to
+        Compared with 26 real runs of ms-swift 4.6.0 and 3.12.6 and thousands of configurations of real TRL 0.15 to
         1.16, all exact.
         """
         if self.prompts < 1 or self.micro_batches < 1 or self.micro_steps < 1:
@@ -205,7 +206,7 @@ class BatchPlan:
 
     @property
     def max_steps(self) -> int | None:
-        """Optimizer steps of the whole run; None where not even one generation batch fits."""
+        """Optimizer steps of the whole run; None if not even one generation batch fits."""
         per_epoch = self.steps_per_epoch
         return None if per_epoch is None else math.ceil(self.num_train_epochs * per_epoch)
 
@@ -248,13 +249,13 @@ NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "nemo-rl": ("dataset_size", "prompts_per_step", "num_train_epochs"),
     }
 )
-"""Settings without which the steps can't be counted, by framework: the Hugging Face trainer's, and those in prompts."""
+"""Settings needed to count the steps, by framework: the Hugging Face trainer's, and those of batches in prompts."""
 DRAWS_WHAT_IT_TRAINS = (0, 9)
-"""From here on verl counts its train_batch_size, before it gen_batch_size where that is set."""
+"""First verl version whose epochs depend on train_batch_size alone; earlier ones use gen_batch_size if it is set."""
 
 
 def why_not(run: RunView) -> str | None:
-    """Why the run's steps can't be predicted; None where they can."""
+    """Why the run's steps can't be predicted; None if they can."""
     if (run.number("max_steps") or 0) > 0:
         return NotApplicable("max_steps is set, so the dataset does not decide the total")
     needed = NEEDED.get(run.framework or "")
@@ -272,7 +273,7 @@ def why_not(run: RunView) -> str | None:
 
 
 def _undecided(run: RunView) -> str | None:
-    """What makes the total hang on more than the settings."""
+    """What besides the settings decides the total; None if nothing does."""
     if run.setting("dynamic_sample"):
         return "dynamic sampling draws prompts as it needs them"
     if run.framework == "verl" and run.version is None and _draws_others(run):
@@ -281,7 +282,7 @@ def _undecided(run: RunView) -> str | None:
 
 
 def plan_of(run: RunView) -> Plan:
-    """The plan of a run that ``why_not`` says nothing against."""
+    """The plan of a run for which ``why_not`` is None."""
     if run.framework == "verl":
         drawn = _draws_others(run) and release(run.version or "") < DRAWS_WHAT_IT_TRAINS
         prompts = _whole(run, "prompts_drawn" if drawn else "prompts_per_step")
@@ -305,12 +306,12 @@ def plan_of(run: RunView) -> Plan:
 
 
 def predicted_max_steps(run: RunView) -> int | None:
-    """The number of steps that the run's settings give; None where they don't decide it, or not even one fits."""
+    """The number of steps by the run's settings; None if they don't decide it, or if not even one fits."""
     return plan_of(run).max_steps if why_not(run) is None else None
 
 
 def _draws_others(run: RunView) -> bool:
-    """Whether verl is configured to draw another number of prompts than it trains on."""
+    """Whether verl is configured to draw a different number of prompts than it trains on."""
     drawn = run.number("prompts_drawn")
     return drawn is not None and drawn >= 1 and drawn != run.number("prompts_per_step")
 

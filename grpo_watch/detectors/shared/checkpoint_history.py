@@ -1,4 +1,4 @@
-"""The history of one run's checkpoints: which one to compare a new checkpoint with."""
+"""A run's checkpoints, and which of them a new one is compared with."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TRAINED_BESIDE = (
     "score.",
     ".safetensors",
 )
-"""Parts of names that an adapter run may train, the last ones read from a separate file next to the adapter; all
-others are its frozen base."""
+"""Parts of tensor names that an adapter run may train, the last ones read from a separate file next to the adapter; all
+other tensors are its frozen base."""
 WRAPPED = ".base_layer."
-"""Part of the names that PEFT gives to the weights of modules with an adapter, which alone merging changes."""
+"""Part of the names that PEFT gives to the weights of modules with an adapter, the only ones that merging changes."""
 
 WRAPPERS = frozenset({"base_model", "model", "language_model", "base_layer"})
-"""Parts of module names that say nothing about the place: PEFT's, and those that transformers 4.52 moved in multimodal
+"""Parts of module names that don't tell modules apart: PEFT's, and those that transformers 4.52 moved in multimodal
 models (``language_model.model.layers`` is saved, ``model.language_model.layers`` is in memory)."""
 
 REMEMBERED = 8
@@ -32,7 +32,7 @@ REMEMBERED = 8
 
 
 class CheckpointHistory:
-    """Keeps the newest checkpoints of each kind, so that each is compared with its nearest lower step."""
+    """Keeps the newest checkpoints of each kind, and compares each one with its nearest lower step."""
 
     def __init__(self) -> None:
         self._known: dict[CheckpointKind, dict[int, CheckpointDigest]] = {}
@@ -52,10 +52,10 @@ class CheckpointHistory:
 
 
 def comparable(before: Mapping[str, TensorDigest], after: Mapping[str, TensorDigest]) -> list[str]:
-    """Names of the tensors that both hold in the same type and shape with at least one element, sorted.
+    """Sorted names of the non-empty tensors that both hold in the same type and shape.
 
     A weight that is saved in another type (bf16, then merged in float32) or shape has other bytes without having moved;
-    a whole file may have another size.
+    a file hashed as a whole may have another size.
     """
     same = (name for name in before.keys() & after.keys() if _form(before[name]) == _form(after[name]))
     return sorted(name for name in same if after[name].elements)
@@ -66,12 +66,12 @@ def _form(tensor: TensorDigest) -> tuple[str, tuple[int, ...]]:
 
 
 def changed(before: Mapping[str, TensorDigest], after: Mapping[str, TensorDigest], names: Collection[str]) -> list[str]:
-    """Which of ``names`` differ in their exact bytes."""
+    """Those of ``names`` whose exact bytes differ."""
     return [name for name in names if before[name].checksum != after[name].checksum]
 
 
 def lora_b(digest: CheckpointDigest) -> list[str]:
-    """Names of an adapter's matrices that start at zero: while they are, the adapter does nothing."""
+    """Names of an adapter's matrices that start at zero; while they are zero, the adapter does nothing."""
     return [name for name in digest.tensors if "lora_B" in name or "lora_embedding_B" in name]
 
 
@@ -80,25 +80,25 @@ WHOLE_FILE = "FILE"
 
 
 def masks(name: str) -> bool:
-    """Whether a tensor is an attention mask by its name, which holds infinities on purpose; ``mask_token`` is none."""
+    """Whether a tensor is an attention mask by its name; masks hold infinities on purpose (``mask_token`` is none)."""
     return name.partition("@")[0].endswith("mask")
 
 
 def proves_nothing(digest: CheckpointDigest, moved: list[str]) -> bool:
-    """Whether all that differs are files hashed as a whole: two saves of the same weights may differ in their bytes."""
+    """Whether only files hashed as a whole differ: two saves of the same weights may differ in their bytes."""
     return bool(moved) and all(digest.tensors[name].dtype == WHOLE_FILE for name in moved)
 
 
 def optimizer_between(before: CheckpointDigest, after: CheckpointDigest) -> dict[str, bool]:
-    """Whether ``moments`` and ``masters`` of the optimizer changed between two checkpoints; only what both tell."""
+    """Whether the optimizer's ``moments`` and ``masters`` changed between two checkpoints; only those both hold."""
     both = before.optimizer.keys() & after.optimizer.keys() & {"moments", "masters"}
     return {kind: before.optimizer[kind] != after.optimizer[kind] for kind in sorted(both)}
 
 
 def trained_by_adapter(names: Collection[str], adapter: Mapping[str, Scalar]) -> frozenset[str] | None:
-    """Which tensors of a checkpoint with an adapter and its base may change; None where there are no such two parts.
+    """The tensors of a checkpoint with adapter and base that may change; None if it does not hold both.
 
-    PEFT saves what its configuration calls ``modules_to_save`` under the name that it has in the base.
+    PEFT saves ``modules_to_save`` under their names in the base.
     """
     if not any("lora_" in name for name in names):
         return None
@@ -116,10 +116,10 @@ def where_adapters_are(changed: Collection[str], names: Collection[str]) -> bool
 
 
 def _module(name: str) -> tuple[str, ...]:
-    """The parts of a name without those of wrappers, which a model has in another order in memory than when saved."""
+    """A name's parts without those of wrappers, whose order differs between memory and saved files."""
     return tuple(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def _within(parts: tuple[str, ...], modules: Collection[tuple[str, ...]]) -> bool:
-    """Whether a tensor belongs to one of the modules: mixtures of experts are saved expert by expert."""
+    """Whether a tensor belongs to one of the modules; experts are saved one by one."""
     return any(parts[:length] in modules for length in range(1, len(parts)))

@@ -1,4 +1,4 @@
-"""Which rows and dumps belong to a generation batch, and how many optimizer steps and batches one row stands for."""
+"""Which rows and dumps belong to a generation batch, and how many optimizer steps and batches one row covers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from grpo_watch.engine.records import MetricRow
 
 
 def steps_off_policy(run: RunView) -> bool:
-    """Whether the configuration says that one generation feeds several optimizer steps (False where it says nothing).
+    """Whether one generation feeds several optimizer steps by the configuration (False if it doesn't say).
 
     Only then must the policy differ from the one that generated: on-policy a policy-update KL of exactly 0 is healthy.
     """
@@ -16,7 +16,7 @@ def steps_off_policy(run: RunView) -> bool:
 
 
 def completions_per_row(run: RunView) -> float | None:
-    """Completions that are sampled for one row, with those that dynamic sampling drops; None where it is not known."""
+    """Completions sampled for one row, including those that dynamic sampling drops; None if unknown."""
     prompts = max(run.number("prompts_per_step") or 0.0, run.number("prompts_drawn") or 0.0)
     completions = run.number("generation_batch_size") or prompts * (run.number("num_generations") or 0.0)
     return completions * (run.number("logging_steps") or 1.0) or None
@@ -34,7 +34,7 @@ def update_is_zero(row: MetricRow) -> bool:
 
 
 class LoggingInterval:
-    """How many ``steps`` a row covers: the smallest gap between two rows, as rows may be missing; 1 before any gap."""
+    """How many ``steps`` a row covers: the smallest gap between rows, since rows may be missing; 1 before any gap."""
 
     __slots__ = ("_known", "_last", "steps")
 
@@ -43,7 +43,7 @@ class LoggingInterval:
         self._last: int | None = None
 
     def add_row(self, step: int) -> None:
-        """A row of this step was logged."""
+        """Take the step of a new row."""
         apart = 0 if self._last is None else step - self._last
         if apart > 0 and (apart < self.steps or not self._known):
             self.steps, self._known = apart, True
@@ -51,9 +51,9 @@ class LoggingInterval:
 
 
 class BatchesPerRow:
-    """How many generation batches a row about them averages (TRL and ms-swift average between two logs).
+    """How many generation batches a row averages (TRL and ms-swift average between two logs).
 
-    One, where rows in between say nothing about a batch: then several rows use the same one.
+    One if some rows lack the judged metrics: then several rows use the same batch.
     """
 
     __slots__ = ("_between", "_interval")
@@ -63,24 +63,25 @@ class BatchesPerRow:
         self._between = False
 
     def add_row(self, row: MetricRow, *, tells: bool) -> None:
-        """Account for a train row; ``tells``: it carries what is judged."""
+        """Take a train row; ``tells``: it carries the judged metrics."""
         if not row.supplement:
             self._interval.add_row(row.step)
             self._between |= not tells
 
     def count(self, run: RunView) -> float:
-        """Batches per row, at least 1; too many where the log does not tell that batches are used again."""
+        """Batches per row, at least 1; too high if the log does not show that batches are used again."""
         return 1.0 if self._between else max(1.0, self._interval.steps / run.steps_per_batch)
 
 
 MOST = 64
-"""Rows without a reward after which the reward is gone, not a batch in use (real runs: 1 to 8 steps per batch)."""
+"""Rows without a reward after which the reward is no longer logged, rather than a batch in use (real runs: 1 to 8 steps
+per batch)."""
 
 
 class GenerationRows:
     """Counts rows since the newest one with a reward.
 
-    Rows of one batch share its texts, so that what is odd about them shows on all of them and is one piece of evidence.
+    Rows of one batch share its texts, so an anomaly shows on all of them and is one piece of evidence.
     """
 
     __slots__ = ("_known", "_since")
@@ -90,7 +91,7 @@ class GenerationRows:
         self._since = 0
 
     def begins(self, row: MetricRow) -> bool:
-        """Whether a batch begins here; True for every row where no row carries the reward (or none does any more)."""
+        """Whether a batch begins with this row; True for every row if none carries a reward, or none does any more."""
         if "reward_mean" in row.values:
             self._known, self._since = True, 0
             return True

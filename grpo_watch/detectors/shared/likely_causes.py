@@ -9,7 +9,8 @@ from grpo_watch.detectors.shared.logprob_gap import FRESH_TOO, GREW_OLDER, KEPT_
 from grpo_watch.engine.traits import ON, LikelyCause
 
 FAST_FULL, FAST_ADAPTER = 5e-6, 1e-4
-"""Learning rates to ask about: five times the usual 1e-6 for all weights, ten times an adapter's 1e-5. A proposal."""
+"""Learning rates that are asked about: five times the usual 1e-6 for all weights, ten times an adapter's 1e-5. A
+proposal."""
 RATE = LikelyCause(
     "learning_rate is {learning_rate}, high for training all weights (1e-6 is usual): go down to a tenth.",
     {"adapter": ("false",)},
@@ -94,9 +95,9 @@ NO_TEXT = (SLEEP_2, TEMPLATE)
 
 
 MOVED_BEFORE = "by its KL the policy moved before, so updates have stopped, or another copy is saved"
-"""What a finding says of checkpoints that are identical although the policy once learned …"""
+"""Added to a finding about identical checkpoints if the policy once learned …"""
 WRONG_MODEL_SAVED = "the saved model is not the one being trained"
-"""… and of those that are although it learns."""
+"""… and if it still learns."""
 LEARNED = (MOVED_BEFORE, WRONG_MODEL_SAVED)
 OFFLOAD_3 = LikelyCause(
     "DeepSpeed ZeRO-3 with optimizer offload: upgrade deepspeed and try ZeRO-2 without offload "

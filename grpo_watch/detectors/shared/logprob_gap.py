@@ -1,4 +1,4 @@
-"""The measures of how far trainer and rollout engine disagree about the same tokens, each with its own scale."""
+"""The measures of disagreement between trainer and rollout engine about the same tokens, each with its own scale."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from grpo_watch.engine.window import Window, correlation, ranks
 class LogprobGap:
     """A measure that grows from ``zero`` with the disagreement.
 
-    ``floor``: differences of kernels and precision stay below it. ``limit``: look into it. ``broken``: other weights.
-    ``source`` says where the limit comes from.
+    Differences of kernels and precision stay below ``floor``. Above ``limit`` a gap needs a look, above ``broken`` the
+    weights are others. ``source`` says where the limit comes from.
     """
 
     metric: str
@@ -27,7 +27,7 @@ class LogprobGap:
     zero: float = 0.0
 
     def of(self, values: Mapping[str, float | None]) -> float | None:
-        """The distance from no disagreement in this row; None where it is not logged or not finite."""
+        """The row's distance from full agreement; None if it is not logged or not finite."""
         value = values.get(self.metric)
         return value - self.zero if value is not None and isfinite(value) else None
 
@@ -39,20 +39,20 @@ GAPS = (
     LogprobGap("kl_rollout", 0.01, 0.1, 0.1, "verl's rollout_corr guide: look above 0.1"),
     LogprobGap("probability_error_rollout", 0.02, 0.05, 0.3, "NeMo-RL's guide: look above 1.05", zero=1.0),
 )
-"""In the order in which a detector that needs a single one prefers them. All are measured before any masking."""
+"""In order of preference for a detector that needs a single one. All are measured before any masking."""
 
 METRICS = frozenset(gap.metric for gap in GAPS)
 
 SHARE_OF_ENTROPY = 0.15
 """Share of the entropy above which the entropy does not explain a gap of log-probabilities."""
 NEWEST = 5
-"""Values whose median is the newest level; as many first ones are the run's own normal."""
+"""Values whose median is the current level; as many at the start are the run's own normal."""
 BEFORE = 10
-"""Values before a leap that it is compared with."""
+"""Values before a leap to compare it with."""
 
 
 def newest_gap(values: Mapping[str, float | None]) -> tuple[LogprobGap, float] | None:
-    """The preferred measure that the row carries, and its value."""
+    """The preferred measure that the row carries and its distance, or None."""
     for gap in GAPS:
         if gap.metric in values:
             distance = gap.of(values)
@@ -61,10 +61,10 @@ def newest_gap(values: Mapping[str, float | None]) -> tuple[LogprobGap, float] |
 
 
 def unexplained(gap: LogprobGap, distance: float, entropy: float | None) -> bool:
-    """Whether the entropy does not explain the gap.
+    """Whether the gap is larger than the entropy explains.
 
     The error of a log-probability grows with the entropy: 0.03 to 0.1 of it in healthy runs, 0.05 also in a run whose
-    entropy exploded to 5 nats (gap 0.25). Weights that are not the trainer's give gaps of its order.
+    entropy exploded to 5 nats (gap 0.25). Weights other than the trainer's give gaps of the entropy's own order.
     """
     return gap.metric != LOGPROB or entropy is None or distance >= SHARE_OF_ENTROPY * entropy
 
@@ -73,18 +73,19 @@ FRESH_TOO = "samples of the current weights show it too"
 ONLY_AGED = "only older samples show it"
 KEPT_AGE = "the age of samples stays"
 GREW_OLDER = "samples get older"
-"""What a finding says of the age of samples, where it is logged."""
+"""Phrase of findings where the age of samples is logged."""
 OLDER = 1.0
-"""Policy updates: samples younger than half of it came from the current weights; a rise by so much is one."""
+"""Policy updates: samples younger than half of this came from the current weights, and samples get older if the age
+rises by as much."""
 
 EACH = 2
-"""Rows of either kind that are compared: the gap of each is a mean over thousands of tokens."""
+"""Rows needed of either kind; the gap of each is a mean over thousands of tokens."""
 
 
 class GapByAge:
-    """One measure of the gap apart for samples of the current weights (lag 0) and for older ones.
+    """One gap measure, separately for samples of the current weights (lag 0) and for older ones.
 
-    What samples of lag 0 show is the engine's own: precision, kernels, routing. What only older ones show is staleness.
+    A gap at lag 0 is the engine's own: precision, kernels, routing. A gap of older samples alone is staleness.
     """
 
     def __init__(self) -> None:
@@ -92,14 +93,14 @@ class GapByAge:
         self._ages = Window(NEWEST)
 
     def push(self, gap: float, age: float | None) -> None:
-        """Take a row's gap and the mean age of its samples in policy updates; None is not logged."""
+        """Take a row's gap and the mean age of its samples in policy updates; does nothing if no age is logged."""
         if age is None:
             return
         self._ages.push(age)
         self._apart[age >= OLDER / 2].push(gap)
 
     def words(self, normal: float) -> str:
-        """What the two kinds say about a gap above ``normal``; empty where one of them is not known."""
+        """Which samples show a gap above ``normal``, in words; empty if either kind is missing."""
         fresh, aged = (window.median() if len(window) >= EACH else None for window in self._apart)
         if fresh is None or aged is None:
             return ""
@@ -108,7 +109,7 @@ class GapByAge:
         return f"; only older samples show it ({aged:.3g} against {fresh:.3g})"
 
     def ageing(self) -> str:
-        """Whether the age of samples climbs as well; empty where it is not logged."""
+        """Whether the age of samples climbs as well, in words; empty if it is not logged."""
         first, age = self._ages.first, self._ages.median()
         if first is None or age is None:
             return ""
@@ -118,10 +119,10 @@ class GapByAge:
 
 
 class GapTrend:
-    """How a gap compares with the run's first ones; whether it climbs with the policy's learning or jumped permanently.
+    """Compares a gap with the run's first ones: whether it climbs with the policy's learning, or leapt and stays.
 
-    ``newest`` is the median of the last five values, ``first`` that of the first five. A leap never becomes part of
-    what it is compared with.
+    ``newest`` is the median of the last five values, ``first`` that of the first five. Values of a leap never count as
+    calm.
     """
 
     def __init__(self, rows: int) -> None:
@@ -134,7 +135,7 @@ class GapTrend:
         self.newest = self.first = 0.0
 
     def push(self, learnt: float, value: float, *, leap: float, broken: float) -> None:
-        """Take a value and how much was learnt by then; ``leapt`` counts rows since it exceeded both bounds."""
+        """Take a gap and how much was learnt by then; ``leapt`` counts the rows since it exceeded both bounds."""
         self._recent.append((learnt, value))
         self._newest.append(value)
         self.newest = sorted(self._newest)[len(self._newest) // 2]
@@ -153,9 +154,9 @@ class GapTrend:
         return len(self._first) == NEWEST
 
     def climbs(self, times: float, floor: float, order: float) -> bool:
-        """Whether the level is ``times`` the first one (and above ``floor``), reached in step with what was learnt.
+        """Whether the level is at least ``times`` the first one and ``floor``, and rose in step with what was learnt.
 
-        Once reached it need not keep climbing.
+        Once it was reached, it need not keep climbing.
         """
         if not self.ready or self.newest < max(floor, times * self.first):
             self._climbing = False

@@ -1,4 +1,4 @@
-"""The errors with which frameworks refuse to start: which of them are about batches and groups, and what fixes each."""
+"""Errors with which frameworks refuse to start: which of them are about batches and groups, and their fixes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from grpo_watch import lazy_re as re
 
 
 class RefusedBatch(NamedTuple):
-    """A kind of refusal: how its text looks, and its fix (empty: the rule's own hint)."""
+    """A kind of refusal: the pattern of its text, and its fix (empty: the rule's own hint)."""
 
     pattern: re.Pattern[str]
     fix: str = ""
@@ -48,16 +48,16 @@ BATCH = (
         )
     ),
 )
-"""TRL 0.15 to 1.16, ms-swift 3.1 to 4.6 and verl (whose workers split batches evenly); last, what any framework may say
-of a setting of batches or groups that it checks."""
+"""TRL 0.15 to 1.16, ms-swift 3.1 to 4.6 and verl (whose workers split batches evenly); last, the words in which any
+framework may refuse a batch or group setting."""
 OTHER = re.compile(
     r"steps_per_generation must be > 0|max_steps must be set to a positive value|At most one of fp16 and bf16"
 )
-"""Refusals of other settings: the job ends, and no rule but ``run-crashed`` is about them."""
+"""Refusals of other settings: the job ends, and only ``run-crashed`` reports them."""
 
 
 def of_batch(text: str) -> RefusedBatch | None:
-    """Which kind of refusal of a batch the text is; None: it is none."""
+    """Which kind of batch refusal the text is, or None."""
     return next((each for each in BATCH if each.pattern.search(text)), None)
 
 

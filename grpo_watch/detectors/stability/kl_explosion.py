@@ -149,7 +149,7 @@ class KlExplosion(Detector):
     tiny_beta: float = param(1e-3, "beta up to which a high KL alone is accepted", minimum=0)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.newest: deque[tuple[int, float]] = deque(maxlen=self.rows)
         self.calm = Window(20)  # with more rows, a fast learner's rise from 0 would look like a jump
         self.calm_rows = self.rows

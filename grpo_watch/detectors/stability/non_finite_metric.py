@@ -72,7 +72,7 @@ class NonFiniteMetric(Detector):
     needs = tuple((name,) for name in CORE)
 
     def setup(self) -> None:
-        """No streak."""
+        """Start with no streak."""
         self.streak: dict[str, int] = {}
         self.gaps: set[str] = set()
         self.last: dict[str, float | None] = {}

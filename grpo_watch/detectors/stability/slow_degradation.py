@@ -114,7 +114,7 @@ class SlowDegradation(Detector):
     share: float = param(0.08, "share of the run's rows on which they agree, at least", 0, 1)
 
     def setup(self) -> None:
-        """No row has shown the signs."""
+        """Start with no signs."""
         self.held = 0
 
     def observe(self, record: MetricRow | Tick, run: RunView) -> Iterable[Reading]:

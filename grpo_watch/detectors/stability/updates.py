@@ -55,7 +55,7 @@ class GradNormSpike(Detector):
     again: int = param(3, "spikes within 20 rows that are a warning", minimum=2)
 
     def setup(self) -> None:
-        """Empty windows."""
+        """Start with empty windows."""
         self.calm = Window(50)
         self.highest = self.first = 0.0
         self.row = 0
@@ -161,7 +161,7 @@ class ClipFractionHigh(Detector):
     window: int = param(40, "they must be among this many newest rows", minimum=3)
 
     def setup(self) -> None:
-        """Nothing seen yet."""
+        """Start with no rows."""
         self.row = 0
         self.clipped: deque[tuple[int, int, float]] = deque(maxlen=self.rows)
         self.bar: float | None = None

@@ -10,21 +10,21 @@ from grpo_watch.engine.detector import QUIET, SILENT, Detector, NotApplicable, R
 from grpo_watch.engine.records import EventKind, Reading, RunEvent, Tick, Verdict
 
 LONGEST = 300
-"""Characters of a message or of an error that are kept."""
+"""Characters kept of a message or an error."""
 
 
 class EventDetector(Detector, ABC):
-    """Base of these rules; the watcher judges, the alert keeps its message."""
+    """Base of these rules: reports what the watcher found about itself; the alert keeps the event's message."""
 
     reads = (RunEvent, Tick)
     survives_attempts = True
     begins: ClassVar[EventKind]
     ends: ClassVar[EventKind]
     evidence: ClassVar[tuple[str, str]]
-    """What the evidence calls the subject of an event, and its text."""
+    """Evidence keys for the subject of an event and for its text."""
 
     def observe(self, record: RunEvent | Tick, run: RunView) -> Iterable[Reading]:
-        """Take an event of the watcher; a tick only shows that there was none."""
+        """Take an event of the watcher, or a tick without one."""
         if isinstance(record, Tick):
             return self.without_event(run)
         if record.kind is self.ends:
@@ -41,7 +41,7 @@ class EventDetector(Detector, ABC):
         """The event in words."""
 
     def without_event(self, run: RunView) -> Iterable[Reading]:
-        """What a tick shows: once there were rows, that nothing went wrong."""
+        """Readings for a tick without an event: OK once there were rows."""
         return QUIET if run.step else SILENT
 
 
@@ -55,12 +55,12 @@ class DeliveryFailing(EventDetector):
         return f"alerts do not reach {event.channel}: {event.text}"
 
     def without_event(self, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """No report proves nothing: without receivers there are no deliveries."""
+        """None: a missing report proves nothing, since without receivers there are no deliveries."""
         return no_data(NotApplicable("no notification had to be sent so far"))
 
 
 RULE_FILES = "rule files"
-"""The subject of events about the rule files as a whole: they can't be loaded, or can be again."""
+"""Subject of events about the rule files as a whole: loading failed, or works again."""
 
 
 class RuleBroken(EventDetector):
@@ -69,17 +69,17 @@ class RuleBroken(EventDetector):
     begins, ends, evidence = EventKind.RULE_BROKEN, EventKind.RULE_LOADED, ("rule", "error")
 
     def message(self, event: RunEvent) -> str:
-        """Names the rule, or the rule files."""
+        """The rule, or the rule files, and the problem."""
         if event.channel == RULE_FILES:
             return f"the rule files can't be loaded; the previous rules stay in force: {event.text}"
         return f"{event.channel} is broken and no longer judges this run: {event.text}"
 
 
 class SourceUnreachable(EventDetector):
-    """One alert per channel, started and resolved by the watcher's own reports."""
+    """One alert per channel, opened and resolved by the watcher's own reports."""
 
     begins, ends, evidence = EventKind.SOURCE_PROBLEM, EventKind.SOURCE_RECOVERED, ("channel", "problem")
 
     def message(self, event: RunEvent) -> str:
-        """Names the channel and the problem."""
+        """The channel and its problem."""
         return f"{event.channel} can't be read: {event.text}"
