@@ -1,1 +1,1 @@
-"""The open catalogue: one disease per module, its runbook next to it. Nothing to register."""
+"""The detectors, one symptom per module with its runbook beside it; found by importing, without registration."""

@@ -1,1 +1,1 @@
-"""What the rollout engine generates: copies, truncation, gibberish, stale weights."""
+"""What the rollout engine generates: copies, truncated texts, gibberish, samples of stale weights."""

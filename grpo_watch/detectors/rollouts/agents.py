@@ -1,4 +1,4 @@
-"""Agents: most calls of their tools fail, or they stop calling them, and the reward does not improve."""
+"""Agents whose tool calls mostly fail, or that stop calling tools, without the reward improving."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ UNKNOWN = "how many tool calls a step has is not known: log tool calls or turns,
 
 
 class ToolFailures(Detector):
-    """A share that fades is a policy that learns to call its tools, and is left alone.
+    """Judges the share of failed tool calls; a falling share is a policy that learns to call its tools: no breach.
 
-    The shares are proposals: no healthy recorded run logs failures; synthetic ones draw up to 0.85 at first, fading.
-    prime-rl counted rollouts with an error before March 2026: a run that ever says more than 1 logs no share.
+    The shares are proposals: no healthy recorded run logs failures; synthetic ones draw up to 0.85 at first, falling.
+    prime-rl counted rollouts with an error before March 2026: a run that ever logs more than 1 logs no share.
     """
 
     likely_causes = (DOWN, NAMES)
@@ -46,7 +46,7 @@ class ToolFailures(Detector):
         self.lowest = 1.0
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge one row that says how many tool calls failed."""
+        """Judge one row that logs how many tool calls failed."""
         failed = number(record, "tool_failure_ratio")
         failed = _counted(record, run) if failed is None else failed
         if failed is None:
@@ -74,7 +74,7 @@ class ToolFailures(Detector):
 
 
 def _counted(row: MetricRow, run: RunView) -> float | None:
-    """The share of calls that a console says failed; once some did, a row with a reward and without any has 0."""
+    """The share of failed calls by a console; once some failed, a row with a reward that prints none counts as 0."""
     if "reward_mean" not in row.values or not run.seen("tool_errors") or run.evaluated == row.step:
         return None
     turns, completions = number(row, "turns_mean"), completions_per_row(run)
@@ -91,7 +91,7 @@ UNPARSED = LikelyCause("Calls are not recognised: compare the template's call fo
 
 
 class TurnsCollapse(Detector):
-    """Compares the newest rows with the first ones, above the least possible number.
+    """Compares the newest rows with the first ones, counted above the least possible number of turns.
 
     The shares are proposals: in the healthy recorded runs that log turns their number never fell.
     """
@@ -110,7 +110,7 @@ class TurnsCollapse(Detector):
         self.newest = {metric: Window(self.rows) for metric in (CALLS, TURNS)}
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Judge one row that says how many turns or calls a completion has; calls where both are logged."""
+        """Judge one row that logs how many turns or calls a completion has; calls if both are logged."""
         metric = CALLS if run.seen(CALLS) else TURNS
         count = number(record, metric)
         if count is None:

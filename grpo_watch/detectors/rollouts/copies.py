@@ -1,4 +1,4 @@
-"""How equal texts lie inside the groups of one generation batch, and whether such groups still teach."""
+"""The layout of equal texts inside the groups of one generation batch, and whether such groups still teach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grpo_watch.engine.window import plain_sum
 
 
 def shown(groups: Iterable[GroupSummary]) -> Mapping[str, Scalar]:
-    """The first excerpt of the groups as evidence: at most 80 characters, secrets masked, made when it was read."""
+    """The first excerpt of the groups as evidence: at most 80 characters, secrets masked when it was read."""
     example = next((group.example for group in groups if group.example), "")
     return {"example": example} if example else {}
 
@@ -23,16 +23,24 @@ def shown(groups: Iterable[GroupSummary]) -> Mapping[str, Scalar]:
 GROUPS_FOR_IRREGULAR = 3
 """Two groups of a collapsed policy were seen to share an irregular pattern by chance (TRL 1.16.0); three were not."""
 CHARACTERS = 4.0
-"""Characters of a token, rather more than usual: fewer tokens are less proof."""
+"""Characters per token, rather more than usual: fewer tokens are weaker proof."""
 SURPRISE = 30.0
-"""Nats from which copies are no chance (1e-13), in two groups at least. Half of the mean entropy counts."""
+"""Nats of surprise from which copies in two groups or more are no chance (1e-13); counts half of the mean entropy."""
 
 PAIR = 2
-"""Groups from which they are more than one odd prompt."""
+"""Least number of groups; a single one may be an odd prompt."""
 
 
 class CopyLayout(str, Enum):
-    """How the copies of a group are laid out."""
+    """The copies in one dumped generation batch.
+
+    ``pattern`` is the commonest one and ``alike`` the share of the ``groups`` judged that have it; ``repeated`` is the
+    share of completions that repeat another one of their group. ``characters`` is the median length of the judged
+    texts; the rewards are totals over the reward functions, None if none was dumped. ``one_text`` counts groups of one
+    text; ``earned`` has the different rewards, and ``patterns`` the pattern, of each group judged. ``doubtful``: the
+    trainer computed advantages from other rewards. ``short``: half of the texts are so short that they may be equal by
+    chance, unless the entropy excludes it.
+    """
 
     DISTINCT = "distinct"
     STRIDE = "stride"
@@ -98,7 +106,7 @@ class BatchCopies:
         return self.alike >= alike and self.layout is not CopyLayout.DISTINCT
 
     def impossible(self, entropy: float, alike: float) -> bool:
-        """Whether tokens of such an entropy can't have given one text per group, however short the texts are."""
+        """Whether an entropy of this size rules out one text per group, however short the texts are."""
         if self.layout is not CopyLayout.ONE_TEXT or not self.regular(alike) or self.groups < PAIR:
             return False
         tokens = self.repeated * self.groups * len(self.pattern) * self.characters / CHARACTERS
@@ -111,20 +119,20 @@ class BatchCopies:
 
     @property
     def rank_shaped(self) -> bool:
-        """Whether the copies of one batch lie as ranks or engines with one seed lay them (a collapse has no order)."""
+        """Whether copies lie as they do if ranks or engines share a seed (in a collapse they have no order)."""
         return self.layout in ORDERLY or (self.layout is CopyLayout.IRREGULAR and self.groups >= GROUPS_FOR_IRREGULAR)
 
     @property
     def groups_alike(self) -> int:
-        """Groups that show the pattern."""
+        """Groups that have the pattern."""
         return round(self.alike * self.groups)
 
     def says(self) -> str:
-        """One phrase for people."""
+        """The copies in words."""
         return f"{self.distinct} distinct of {len(self.pattern)} completions in {self.alike:.0%} of the groups"
 
     def evidence(self) -> dict[str, Scalar]:
-        """The numbers behind it."""
+        """The values as evidence."""
         return {
             "pattern": str(self.pattern),
             "layout": self.layout.value,
@@ -136,10 +144,10 @@ class BatchCopies:
 
 
 def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | None:
-    """The copies of a batch, or None where its texts can't tell.
+    """The copies of a batch, or None if its texts can't tell.
 
-    Judged are groups of one prompt without empty completions, at least half of whose texts have ``min_characters``;
-    a batch of which these are less than half is a short-answer task, of which all such groups are judged.
+    Judges groups of one prompt without empty completions, at least half of whose texts have ``min_characters``. If
+    these are less than half of a batch, its task has short answers, and texts of any length are judged.
     """
     groups = [group for group in summary.groups if _telling(group, min_characters)]
     short = len(groups) * 2 < max(1, len(summary.groups))
@@ -172,12 +180,12 @@ def copies_in(summary: CompletionSummary, min_characters: int) -> BatchCopies | 
 
 
 def counts_of(pattern: tuple[int, ...]) -> tuple[int, ...]:
-    """How often each text of a group comes, in rising order."""
+    """How often each distinct text of a group occurs, ascending."""
     return tuple(sorted(Counter(pattern).values()))
 
 
 def totals(group: GroupSummary) -> Iterator[float]:
-    """Summed reward of each completion that every function scored (weighed before, where weights are known)."""
+    """Summed reward of each completion that every function scored (weighted before, if weights are known)."""
     for scores in zip(*(group.rewards[name] for name in names_of(group)), strict=True):
         known = [score for score in scores if score is not None]
         if known and len(known) == len(scores):
@@ -190,10 +198,10 @@ def _telling(group: GroupSummary, min_characters: int) -> bool:
 
 
 class GroupSignal:
-    """Over the newest batches, the share of groups whose rewards differ, of those that are not solved.
+    """The share of unsolved groups whose rewards differ, over the newest batches.
 
-    Solved are groups of which each text earns the best reward of the run, once rewards have differed at all: that they
-    are alike is success, no harm. ``doubtful``: the total rewards are not known, so that any group may be solved.
+    A group is solved if each of its texts earns the best reward of the run, once rewards have differed at all; equal
+    rewards are a success there. ``doubtful``: the total rewards are unknown, so that any group may be solved.
     """
 
     def __init__(self, batches: int) -> None:
@@ -202,7 +210,7 @@ class GroupSignal:
         self.doubtful = False
 
     def add_batch(self, earned: Sequence[AbstractSet[float]], *, doubtful: bool = False) -> None:
-        """Account for a batch: the different total rewards of each group (none where no rewards were dumped)."""
+        """Take a batch: the different total rewards of each group (empty if none were dumped)."""
         self.doubtful |= doubtful
         known = [each for each in earned if each]
         if not known:
@@ -215,7 +223,7 @@ class GroupSignal:
 
     @property
     def share(self) -> float | None:
-        """The share; 1 where all is or may be solved, None where no rewards are known."""
+        """The share; 1 if all groups are or may be solved, None if no rewards are known."""
         if not self._newest:
             return None
         if self.doubtful:
@@ -225,5 +233,5 @@ class GroupSignal:
 
 
 def earned_by(groups: Sequence[GroupSummary]) -> tuple[frozenset[float], ...]:
-    """The different total rewards of the completions of each group."""
+    """The different total rewards of each group's completions."""
     return tuple(frozenset(totals(group)) for group in groups)

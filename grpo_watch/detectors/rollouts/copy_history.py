@@ -1,4 +1,4 @@
-"""What a run's batches showed of copies so far: how often, where, by what chance, and whether groups still teach."""
+"""A run's copies so far: how often, where, how likely by chance, and whether groups still teach."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from grpo_watch.detectors.rollouts.copies import ORDERLY, BatchCopies, GroupSign
 from grpo_watch.engine.window import plain_sum
 
 PLACE_CHANCE = -9.0
-"""Decimal logarithm of the probability below which copies in such places are no coincidence (shared prefixes: same)."""
+"""Decimal logarithm of the chance below which copies in the same places are no coincidence (also for shared
+prefixes)."""
 SIZES = 16
-"""Sizes of groups that are followed at most, the newest ones."""
+"""Most group sizes that are followed; the newest ones are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """One way in which ``copies`` ranks or engines lay the same ``texts`` texts: ``place`` of each completion."""
+    """A layout of the same ``texts`` texts by ``copies`` ranks or engines; ``place`` maps a completion to its text."""
 
     layout: str
     texts: int
@@ -27,27 +28,27 @@ class Arrangement:
     place: Callable[[int], int]
 
     def fits(self, pattern: Sequence[int]) -> bool:
-        """Whether all completions of one place have one text."""
+        """Whether all completions in one place have the same text."""
         first: dict[int, int] = {}
         return all(first.setdefault(self.place(at), number) == number for at, number in enumerate(pattern))
 
     def log_chance(self, pattern: Sequence[int]) -> float:
-        """Decimal logarithm of the chance that the texts of a pattern that fits fall in an order that fits.
+        """Decimal logarithm of the chance that texts counted as in ``pattern``, which fits, fall in an order that fits.
 
-        Independent draws fall in each order equally often, whatever the texts are and however sure the policy is:
-        of all orders of these texts those count that give each place one text.
+        Independent draws fall in each order equally often, whatever the texts are and however sure the policy is. So
+        the chance is the share of all orders of these texts that give each place one text.
         """
         counts = Counter(pattern).values()
         fitting = factorial(self.texts) // prod(factorial(count // self.copies) for count in counts)
         return log10(fitting) - log10(factorial(len(pattern)) // prod(map(factorial, counts)))
 
     def says(self) -> str:
-        """One phrase for people."""
+        """The layout in words."""
         return f"{self.texts} apart" if self.layout == "stride" else f"{self.copies} neighbours each"
 
 
 def arrangements(size: int) -> Iterator[Arrangement]:
-    """Every way in which two texts or more can lie as copies of ranks or engines in a group."""
+    """All ways in which ranks or engines can lay copies of two texts or more in a group."""
     for texts in range(2, size):
         if size % texts == 0:
             yield Arrangement("stride", texts, size // texts, lambda at, texts=texts: at % texts)  # type: ignore[misc]
@@ -56,7 +57,7 @@ def arrangements(size: int) -> Iterator[Arrangement]:
 
 @dataclass(slots=True)
 class SharedCopyPlaces:
-    """``groups`` groups in a row, since ``first_step``, whose copies lie in one arrangement.
+    """The newest ``groups`` groups in a row, since ``first_step``, whose copies fit one arrangement.
 
     ``chance`` is the decimal logarithm of the chance that they do.
     """
@@ -67,7 +68,7 @@ class SharedCopyPlaces:
     first_step: int = 0
 
     def add_group(self, pattern: Sequence[int], step: int) -> None:
-        """Go on with a group, or begin again where it does not fit."""
+        """Extend the streak by a group, or end it if the group does not fit."""
         if not self.arrangement.fits(pattern):
             self.groups, self.chance = 0, 0.0
             return
@@ -76,23 +77,23 @@ class SharedCopyPlaces:
         self.chance += self.arrangement.log_chance(pattern)
 
     def says(self) -> str:
-        """One phrase for people."""
+        """The streak in words."""
         where = self.arrangement.says()
         return f"equal texts lie in the same places ({where}) in {self.groups} groups in a row"
 
 
 @dataclass(slots=True)
 class CopyPlaces:
-    """Follows, over the groups of each size, how long each arrangement has held.
+    """Tracks, for the groups of each size, how long each arrangement has held.
 
-    Groups of other sizes in between say nothing: a dump that is grouped by equal prompts puts two groups together, and
-    a lost row leaves one short.
+    Groups of other sizes in between don't end a streak: a dump grouped by equal prompts joins two groups, and a lost
+    row leaves one short.
     """
 
     _sizes: OrderedDict[int, list[SharedCopyPlaces]] = field(default_factory=OrderedDict)
 
     def add_group(self, pattern: Sequence[int], step: int) -> None:
-        """Account for one group."""
+        """Take one group."""
         size = len(pattern)
         if size not in self._sizes:
             self._sizes[size] = [SharedCopyPlaces(each) for each in arrangements(size)]
@@ -103,39 +104,40 @@ class CopyPlaces:
             streak.add_group(pattern, step)
 
     def found(self, patterns: Collection[Sequence[int]]) -> SharedCopyPlaces | None:
-        """The arrangement of groups of these sizes that chance explains least; None while it may explain all."""
+        """The least likely arrangement of groups of these sizes; None if chance may explain all."""
         streaks = [streak for size in {*map(len, patterns)} for streak in self._sizes.get(size, ())]
         least = min(streaks, key=lambda streak: streak.chance, default=None)
         return least if least is not None and least.chance <= PLACE_CHANCE else None
 
 
 CHANCE = -6.0
-"""Decimal logarithm of a chance that is negligible. Of runs of ten thousand batches one in a hundred would come so far,
-and fewer in truth: copies must not only lie alike, there must be as many of them each time."""
+"""Decimal logarithm of a negligible chance. One in a hundred runs of ten thousand batches would reach it, and fewer in
+truth: copies must not only lie alike, there must be as many of them each time."""
 AT_FIRST = -3.5
-"""The same for the first batches of a run, before which no diverse one came: there is one such streak per run. Two
-groups of six in one stride are 10^-3.9."""
+"""The same for the first batches of a run, before any diverse one: there is one such streak per run. Two groups of six
+in one stride are 10^-3.9."""
 EQUAL_IF_UNSURE = 0.7
-"""Chance that two answers are equal while the logged entropy is not low: one of two answers in 82 % of the draws …"""
+"""Chance that two answers are equal if the logged entropy is not low: one of two answers in 82 % of the draws …"""
 EQUAL_IF_SURE = 0.97
-"""… and while none is logged: a policy that is 98.5 % sure of one answer."""
+"""… and if none is logged: a policy that is 98.5 % sure of one answer."""
 EQUAL_IF_LONG = 0.9
-"""The same for texts that are too long for answers in tags (tool calls, templates): 95 % sure."""
+"""The same for texts too long for answers in tags (tool calls, templates): 95 % sure."""
 REPEATS = 0.1
-"""Share of copies in earlier batches from which texts of any length are drawn from a few (healthy real runs: 0)."""
+"""Share of copies in earlier batches from which a run draws its texts, of any length, from a few (healthy real runs:
+0)."""
 
 
 def laid_alike(pattern: tuple[int, ...], alike: int, groups: int, candidates: int | None = 1) -> float:
     """Decimal logarithm of the chance that the copies of ``alike`` of ``groups`` groups lie in these places.
 
-    Texts that are drawn independently fall in each order equally often, whatever the texts are and however often each
-    comes: only the number of ways in which as many copies can lie in a group counts.
+    Independent draws fall in each order equally often, whatever the texts are and however often each comes. So only the
+    number of ways in which as many copies can lie in a group matters.
 
     Args:
         pattern: where the copies lie.
         alike: groups of that pattern.
         groups: groups judged.
-        candidates: patterns that would have been reported as well: one where an earlier batch gave it; None: any.
+        candidates: patterns that would also have been reported: 1 if an earlier batch had the pattern; None: any.
     """
     counts = Counter(pattern).values()
     ways = factorial(len(pattern)) // prod(map(factorial, counts)) // prod(map(factorial, Counter(counts).values()))
@@ -144,10 +146,10 @@ def laid_alike(pattern: tuple[int, ...], alike: int, groups: int, candidates: in
 
 
 def one_text_each(groups: int, copies: int, before: tuple[int, int], equal: float) -> float:
-    """Decimal logarithm of the chance that ``groups`` groups hold one text each, ``copies`` equal to their first.
+    """Decimal logarithm of the chance that ``groups`` groups hold one text each, with ``copies`` copies of their first.
 
-    The milder one of two estimates: by the chance that two texts are equal, and by how many groups of so many held one
-    text ``before`` (one more is counted than was seen).
+    The larger of two estimates: by the chance that two texts are equal, and by the share of groups that held one text
+    ``before`` (counted with one more than was seen).
     """
     ones, seen = before
     return max(copies * log10(equal), groups * log10((ones + 1) / (seen + 1)) if ones < seen else float("-inf"))
@@ -155,10 +157,10 @@ def one_text_each(groups: int, copies: int, before: tuple[int, int], equal: floa
 
 @lru_cache(maxsize=256)
 def counted_alike(counts: tuple[int, ...], groups: int, alike: int) -> float:
-    """Decimal logarithm of the chance that the texts of ``alike`` of ``groups`` groups come so often, in any order.
+    """Decimal logarithm of the chance that texts repeat so often in ``alike`` of ``groups`` groups, in any order.
 
-    At most about: the largest over policies that have some number of equally likely texts, or texts as likely as these
-    counts are, what comes once being drawn from very many.
+    An approximate upper bound: the largest over policies with some number of equally likely texts, or with texts as
+    likely as these counts, where texts that occur once are drawn from very many.
     """
     size, once = sum(counts), counts.count(1)
     orders = _factorial(size) - plain_sum(map(_factorial, counts))
@@ -173,26 +175,26 @@ def counted_alike(counts: tuple[int, ...], groups: int, alike: int) -> float:
 
 
 def _factorial(number: int) -> float:
-    """Natural logarithm of a factorial: those of large groups are beyond a float."""
+    """Natural logarithm of a factorial; that of a large group overflows a float."""
     return lgamma(number + 1)
 
 
 BEFORE = 64
-"""Streaks and batches before the newest streak that say how texts usually repeat."""
+"""Streaks and batches before the newest streak that show how texts usually repeat."""
 MANY = 10
-"""Groups from which it is known that this run's groups hold several texts."""
+"""Groups needed to know that this run's groups hold several texts."""
 NEWEST = 5
-"""Batches over which it is judged whether groups teach: a batch holds few groups."""
+"""Batches over which groups are checked for differing rewards; a single batch holds few groups."""
 
 
 class CopyHistory:
-    """What a run's batches showed so far.
+    """The copies of a run so far.
 
-    ``batches`` counts consecutive ones with repeated texts, ``alike`` the newest of them of which nearly all groups
-    share one pattern (in ``groups`` groups with ``copies`` copies; ``chance`` is the decimal logarithm of the chance
-    that these lie so, ``drawn`` of the chance that there are so many), ``first_step`` is where they began.
+    ``batches`` counts consecutive ones with repeated texts, since ``first_step``; ``alike`` counts the newest of them
+    in which nearly all groups share one pattern. These have ``groups`` groups with ``copies`` copies; ``chance`` is the
+    decimal logarithm of the chance that the copies lie so, ``drawn`` of the chance that there are so many.
     ``was_diverse``: groups differed before, and ``best_reward`` is the highest total reward that they earned (-inf:
-    unknown). ``sampled``: some group held several texts in no order of ranks, which greedy decoding does not do.
+    unknown). ``sampled``: some group held several texts in no order of ranks, which greedy decoding can't give.
     """
 
     def __init__(self) -> None:
@@ -205,7 +207,7 @@ class CopyHistory:
         self.end_streak()
 
     def end_streak(self) -> None:
-        """A diverse batch, or a new attempt."""
+        """End the streak: a diverse batch, or a new attempt."""
         self.batches = self.first_step = 0
         self._newest: BatchCopies | None = None
         self._end_alike()
@@ -217,7 +219,7 @@ class CopyHistory:
         self.chance = self.drawn = self._repeated = 0.0
 
     def add_diverse(self, batch: BatchCopies) -> None:
-        """A batch whose texts differ."""
+        """Take a batch whose texts differ."""
         self._note(batch)
         self.end_streak()
         self.was_diverse = self.sampled = True
@@ -226,7 +228,7 @@ class CopyHistory:
             self.best_reward = max(self.best_reward, batch.highest_reward)
 
     def extend(self, batch: BatchCopies, alike: float) -> None:
-        """A batch that repeats its texts."""
+        """Take a batch that repeats its texts."""
         before, self._newest = self._newest, batch
         self._note(batch)
         self.batches += 1
@@ -246,7 +248,7 @@ class CopyHistory:
 
     @property
     def one_text_before(self) -> tuple[int, int]:
-        """Groups of one text, and groups, before the batches of the newest pattern."""
+        """Groups of one text, and all groups, before the batches of the newest pattern."""
         return sum(ones for ones, _, _ in self._before), sum(groups for _, groups, _ in self._before)
 
     @property
@@ -257,12 +259,11 @@ class CopyHistory:
 
     @property
     def few_texts(self) -> bool:
-        """Whether texts repeated before the newest pattern came: they are drawn from a few."""
+        """Whether texts already repeated before the newest pattern, so that they are drawn from a few."""
         groups = sum(groups for _, groups, _ in self._before)
         return plain_sum(repeated for _, _, repeated in self._before) >= REPEATS * groups > 0
 
     def _note(self, batch: BatchCopies) -> None:
-        """Note what every batch tells."""
         for pattern in batch.patterns:
             self.places.add_group(pattern, batch.step)
         self.group_signal.add_batch(batch.earned, doubtful=batch.doubtful)

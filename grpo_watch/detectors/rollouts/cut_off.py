@@ -14,22 +14,22 @@ from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.window import Window, plain_sum
 
 ROWS = 20
-"""Rows in a row with the very same mean length. Texts that end by themselves differ by some tokens in each batch:
-among 420 labelled runs those with 20 such rows had all of them cut off, where the share is logged. TRL before 0.17
-logs the length alone; a public run of it had 256.0 on all of 865 rows."""
+"""Rows in a row with an identical mean length. Texts that end by themselves differ by some tokens in each batch: among
+420 labelled runs, those with 20 such rows had all of them cut off, where the share is logged. TRL before 0.17 logs the
+length alone; a public run of it had 256.0 on all of 865 rows."""
 SHORTEST = 16.0
-"""Tokens from which a length is that of answers: one or two words of a fixed form may have the same everywhere."""
+"""Shorter mean lengths are not judged: answers of one or two words in a fixed form may all have the same length."""
 
 
 class OneLength:
-    """Counts the rows since which the mean length is one whole number."""
+    """Counts rows with one mean length, which is a whole number."""
 
     def __init__(self) -> None:
         self._length, self._rows, self._since = 0.0, 0, 0
         self._breached = False
 
     def judge_length(self, length: float, step: int, run: RunView) -> Iterable[Reading]:
-        """Judge a row: a breach once there are enough, unless the known limit is another. Other rows show nothing."""
+        """Judge a row: a breach once there are enough rows, unless the known limit differs; silent on other rows."""
         if length != self._length:
             self._length, self._rows, self._since = length, 0, step
         self._rows += 1
@@ -50,12 +50,12 @@ LEAST_ROWS = 4
 """Fewest rows whose halves can be compared; a row that averages five generations counts as five."""
 
 ALL_CUT = 0.9
-"""Share of completions at the limit of one row from which the limit, not the model, ends them."""
+"""Share of a row's completions at the limit above which the limit ends them, not the model."""
 
 NEARLY = 0.99
-"""Share of the limit that the longest completion has where the limit cuts: consoles round to four digits."""
+"""Share of the limit that the longest completion reaches if the limit cuts: consoles round to four digits."""
 SOME, MORE = 0.4, 0.3
-"""Share of cut-off completions, and its rise above the run's lowest, that is a breach together with a fallen reward."""
+"""Truncated share, and its rise above the run's lowest, that are a breach together with a fallen reward."""
 
 
 class CompletionsTruncated(Detector):
@@ -133,7 +133,7 @@ class CompletionsTruncated(Detector):
 
     @staticmethod
     def _drifts(mean: float, run: RunView) -> bool:
-        """Whether clearly more completions are cut off than once, at a lower reward."""
+        """Whether clearly more completions are cut off than before, at a lower reward."""
         return mean >= max(SOME, run.trend.truncated.lowest + MORE) and run.trend.reward_lost()
 
     def early_sign(self, run: RunView) -> Reading | None:
@@ -160,7 +160,7 @@ class CompletionsTruncated(Detector):
 
 
 class PromptsCut(Detector):
-    """Adds up the share of prompts at the limit; quiet if the settings rule truncation out.
+    """Averages the share of prompts at the limit; quiet if the settings rule truncation out.
 
     The default share suits the smallest batches: with one prompt per row and one in 20 at the limit, five of 20
     coincide in 0.3 % of all windows.

@@ -34,7 +34,7 @@ class EmptyCompletions(Detector):
         self.empty, self.lengths = Window(self.batches), Window(self.batches)
 
     def observe(self, record: CompletionSummary | MetricRow, run: RunView) -> Iterable[Reading]:
-        """Take a batch, or a row's mean length."""
+        """Judge a batch, or a row's mean length."""
         if isinstance(record, CompletionSummary):
             return self._batch(record)
         length = number(record, "completion_length_mean")
@@ -58,7 +58,7 @@ class EmptyCompletions(Detector):
     def _row(self, row: MetricRow, length: float, run: RunView) -> Iterable[Reading]:
         cut = number(row, "completion_truncated_ratio") or 0.0
         if cut > 0 or run.number("max_completion_length") == 1:
-            return QUIET  # one-token texts that are truncated, not ended
+            return QUIET  # truncated one-token texts, not ended ones
         self.lengths.push(length)
         median = self.lengths.median()
         if not self.lengths.full or median is None:
@@ -80,15 +80,15 @@ LOST_WEIGHTS = (
 
 
 def levels(run: RunView) -> dict[str, float]:
-    """The newest reward and gaps to the engine, as far as they are logged."""
+    """The newest reward and gaps to the engine; only those that are logged."""
     newest = {metric: run.newest(metric) for metric in ("reward_mean", *(gap.metric for gap in GAPS))}
     return {metric: value for metric, value in newest.items() if value is not None}
 
 
 def engine_agrees(calm: Mapping[str, float], run: RunView) -> bool:
-    """Whether a gap rose by what tells other weights, or most of the reward was lost, since the levels were ``calm``.
+    """Whether since ``calm`` a gap rose to that of other weights, or most of the reward was lost.
 
-    Tables of zeros that earn well are wanted, however suddenly they come.
+    Tables of zeros that earn well are intended, however suddenly they come.
     """
     now = levels(run)
     gaps = (gap for gap in GAPS if gap.metric in now)
@@ -177,7 +177,7 @@ class GibberishCompletions(Detector):
         )
 
     def _trend(self, first: float, *, risen: bool, abrupt: bool) -> str:
-        """How the share developed: lost weights show from one step to the next, a decay of the policy over many."""
+        """How the share developed: lost weights show from one step to the next, a decaying policy over many steps."""
         if not risen:
             return "from the start"
         if abrupt:

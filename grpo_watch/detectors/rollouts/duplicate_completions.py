@@ -26,7 +26,7 @@ from grpo_watch.engine.window import BATCHES_AHEAD
 
 @dataclass(frozen=True, slots=True)
 class CopyCause:
-    """Why texts repeat, how bad that is, and what to do."""
+    """Why texts repeat, how severe that is, and how to fix it."""
 
     severity: Severity
     says: str
@@ -69,7 +69,7 @@ COLLAPSE = CopyCause(
 
 
 def sampled(cause: CopyCause, run: RunView) -> CopyCause:
-    """The cause in words that the run's own sampling settings don't refute."""
+    """The cause, worded so that the run's own sampling settings don't contradict it."""
     heat = run.number("temperature")
     if cause not in {GREEDY, GREEDY_FROM_START} or heat is None or heat <= COLD or run.number("top_k") == 1:
         return cause
@@ -80,13 +80,13 @@ def sampled(cause: CopyCause, run: RunView) -> CopyCause:
 
 
 COLD = 0.05
-"""Temperature up to which decoding is greedy."""
+"""Highest temperature at which decoding counts as greedy."""
 SEEDED = (
     "Set no per-request seed (with n samples per prompt each repeats the same text), and print the engine's resolved "
     "SamplingParams: temperature 1.0, top_p 1.0, no top_k."
 )
 SIGNAL = 0.5
-"""Share of unsolved groups with different rewards from which copies do not keep the run from learning."""
+"""Share of unsolved groups with different rewards from which a run learns despite copies."""
 
 
 def cause_of(
@@ -102,11 +102,11 @@ def cause_of(
 
     Args:
         batch: the copies.
-        history: what batches before it showed.
-        rule: whose parameters say when what is seen counts.
-        low: whether the entropy is low; None where none is logged.
-        fallen: whether it is, for this run: a policy may have been sure of its answers from the start.
-        certain: whether the entropy excludes that the texts are equal by themselves, as those of solved prompts are.
+        history: the copies of earlier batches.
+        rule: the detector, for its parameters.
+        low: whether the entropy is low; None if none is logged.
+        fallen: whether it is low for this run: a policy may have been sure of its answers from the start.
+        certain: whether the entropy rules out that texts are equal by themselves, as those of solved prompts are.
     """
     if (seed := _seed(batch, history, rule, low=low)) is not None:
         return seed
@@ -122,7 +122,7 @@ def cause_of(
 
 
 def _solved(batch: BatchCopies, history: CopyHistory) -> bool:
-    """Whether every text earns the best reward of the run; or may, where the total rewards are not known."""
+    """Whether every text earns the best reward of the run, or may, if the total rewards are unknown."""
     if history.group_signal.doubtful:
         return batch.one_text == batch.groups
     return batch.lowest_reward is not None and batch.lowest_reward >= history.best_reward
@@ -145,7 +145,7 @@ def _without_rule(batch: BatchCopies, history: CopyHistory, rule: DuplicateCompl
 
 
 def _repeats_itself(batch: BatchCopies, history: CopyHistory, patience: int) -> bool:
-    """Whether small batches show one partial pattern again and again: chance puts the copies elsewhere."""
+    """Whether small batches repeat one partial pattern: chance would put the copies elsewhere."""
     partial = batch.layout is CopyLayout.IRREGULAR
     return partial and history.alike >= patience and history.groups >= 2 * patience
 
@@ -153,11 +153,11 @@ def _repeats_itself(batch: BatchCopies, history: CopyHistory, patience: int) -> 
 def proven(
     cause: CopyCause, batch: BatchCopies, history: CopyHistory, rule: DuplicateCompletions, *, low: bool | None
 ) -> bool:
-    """Whether so many batches showed the copies that the cause may be reported.
+    """Whether enough batches showed the copies to report the cause.
 
-    Two groups of long texts that never repeat otherwise are proof of a shared seed, and of greedy decoding unless
-    groups held several texts before. Short answers, texts drawn from a few, and a run's first texts, which may be, must
-    show one pattern so often that chance does not explain it.
+    Two groups of long texts that never repeat otherwise prove a shared seed, and greedy decoding unless groups held
+    several texts before. Short answers, texts drawn from a few, and a run's first texts (which may be either) must show
+    one pattern so often that chance does not explain it.
     """
     if history.places.found(batch.patterns) is not None:
         return True
@@ -175,7 +175,7 @@ def proven(
 
 
 def _chance_at_first(history: CopyHistory, *, one_text: bool, low: bool | None) -> float:
-    """As long as no batch showed that texts differ; an entropy that is not low shows it too."""
+    """The chance while no batch has shown that texts differ; an entropy that is not low shows it too."""
     if not one_text:
         return history.chance + history.drawn
     return one_text_each(history.groups, history.copies, (0, 0), EQUAL_IF_LONG) if low is None else float("-inf")
@@ -189,12 +189,12 @@ def _chance(history: CopyHistory, *, one_text: bool, low: bool | None) -> float:
 
 
 UNSURE = 1.0
-"""Entropy (nats per token) from which a policy does not write one text again and again."""
+"""Entropy (nats per token) from which a policy does not keep writing one text."""
 SHORT = "the dumped texts are too short, empty, or not in groups"
 
 
 class DuplicateCompletions(Detector):
-    """Joins each dumped batch with the entropy of its step, which tells greedy decoding from a collapse."""
+    """Joins each dumped batch with the entropy of its step, which separates greedy decoding from a collapse."""
 
     explained_by = ("non-finite-metric", "entropy-collapse")
     wastes = WasteKind.STEPS
@@ -219,11 +219,11 @@ class DuplicateCompletions(Detector):
         self.unproven: Reading | None = None
 
     def early_sign(self, run: RunView) -> Reading | None:  # noqa: ARG002
-        """Copies in the newest batch that chance or the task may explain until more batches have them."""
+        """Copies in the newest batch that chance or the task may still explain."""
         return self.unproven
 
     def observe(self, record: CompletionSummary | MetricRow | Tick, run: RunView) -> Iterable[Reading]:
-        """Take a batch, a row or the end of input; judge the batches whose row has come."""
+        """Take a batch, a row or the end of input; judge the batches whose row has arrived."""
         if run.attempt > self.attempt:  # keeps that groups were diverse before
             self.attempt = run.attempt
             self.history.end_streak()

@@ -25,7 +25,7 @@ class MixedPromptGroup(Detector):
         self.streak = self.first_step = 0
 
     def early_sign(self, run: RunView) -> Reading | None:  # noqa: ARG002
-        """A batch whose groups hold several prompts, before another one does."""
+        """A batch with several prompts in a group, before a second one confirms it."""
         text = "groups of the newest dump hold completions of different prompts"
         return Reading(Verdict.BREACH, message=text) if self.streak else None
 
@@ -60,6 +60,6 @@ class MixedPromptGroup(Detector):
 
 
 def _may_be_evaluation(step: int, run: RunView) -> bool:
-    """Evaluation tables are not marked, and may have a different group size (TRL's num_generations_eval)."""
+    """Whether the batch may be an evaluation: unmarked, it may have another group size (num_generations_eval)."""
     every = run.number("eval_steps")
     return every is not None and every > 1 and step % every == 0

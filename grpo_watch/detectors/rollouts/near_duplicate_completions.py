@@ -1,4 +1,4 @@
-"""Completions of one prompt differ by a few words, or begin alike in a pattern: the group explores one answer."""
+"""Completions of one prompt that differ by a few words, or that begin alike in a pattern."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SEED_HINT = (
 
 
 def different(group: GroupSummary) -> int:
-    """Different texts of a group, near copies being one."""
+    """Different texts of a group, with near copies counted as one."""
     return group.unique if group.near_unique is None else group.near_unique
 
 
 def near_evidence(groups: Sequence[GroupSummary]) -> dict[str, Scalar]:
-    """How far the texts of a batch differ, and one of them."""
+    """How many texts of a batch differ, and an excerpt, as evidence."""
     known = [group.distinct for group in groups if group.distinct is not None]
     return {
         "different_texts": sum(map(different, groups)),
@@ -37,7 +37,7 @@ def near_evidence(groups: Sequence[GroupSummary]) -> dict[str, Scalar]:
 
 
 OPENINGS = "openings"
-"""Key of the alert about shared openings; the alert about near copies has none."""
+"""Key of the alert about shared openings; the alert about near copies has an empty key."""
 HARMLESS_HINT = (
     "Often caused by the task: edits of one text, or a fixed form around a few words. Investigate if the entropy "
     "falls or rewards inside the groups become equal."
@@ -70,7 +70,7 @@ class NearDuplicateCompletions(Detector):
         return (*self._near(groups, run), *self._openings(groups, record.step))
 
     def _openings(self, groups: tuple[GroupSummary, ...], step: int) -> Iterable[Reading]:
-        """Different texts that begin alike where ranks or engines with one seed lay copies, and nowhere else."""
+        """Judge different texts that begin alike only where ranks or engines with one seed would lay copies."""
         judged = [g.openings for g in groups if g.prompts == 1 and g.unique == g.size == len(g.openings)]
         for opening in judged:
             self.openings.add_group(opening, step)

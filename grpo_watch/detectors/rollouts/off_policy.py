@@ -1,4 +1,4 @@
-"""Rollouts of another policy than the trainer's: samples grow old, or the engine computes other probabilities."""
+"""Rollouts that don't match the trainer's policy: samples grow old, or the engine computes other probabilities."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from grpo_watch.engine.trend import ENTROPY_HIGH
 from grpo_watch.engine.window import Window, correlation, ranks
 
 NEWEST = 5
-"""Rows whose median is the age now; as many first ones are the run's own normal."""
+"""Rows whose median is the current age; as many at the start are the run's own normal."""
 STILL = 0.5
-"""Rank correlation in the last third of the rows."""
+"""Least rank correlation over the last third of the rows for an age that still climbs."""
 QUEUE = LikelyCause("Generation is faster than training: fewer requests in flight, or a shorter queue.")
 NO_SYNC = LikelyCause("The engine's version does not advance: look for the last weight sync in its log.")
 
 
 class SamplesTooStale(Detector):
-    """With a bound in the settings only what exceeds it counts: a queue that fills up to it is meant to.
+    """Judges the age of samples; if the settings bound it, only ages above the bound, up to which a queue may fill.
 
     ``floor`` is verl's default bound; ``times`` and ``order`` are proposals: in healthy recorded runs the age stays, at
     0 (verl) and 1.2 (AsyncGRPO).
@@ -74,7 +74,7 @@ class SamplesTooStale(Detector):
         if len(self.ages) < self.rows or run.trend.reward.gained():
             return False
         ages, last = list(self.ages), self.rows // 3
-        still = correlation(range(last), ranks(ages[-last:]))  # a queue that filled up is full by now
+        still = correlation(range(last), ranks(ages[-last:]))  # a filling queue is full by now
         return still >= STILL and correlation(range(self.rows), ranks(ages)) >= self.order
 
 
@@ -106,7 +106,7 @@ class TrainRolloutMismatch(Detector):
         self.by_age = GapByAge()
 
     def early_sign(self, run: RunView) -> Reading | None:
-        """Next to no token keeps its weight."""
+        """Hardly any token keeps its weight."""
         ratio = run.newest("importance_ratio_rollout")
         if ratio is None or ratio >= self.ratio_low:
             return None
@@ -180,7 +180,7 @@ class StaleRolloutWeights(Detector):
         self.trend, self.entropy, self.by_age = GapTrend(self.rows), Window(5), GapByAge()
 
     def early_sign(self, run: RunView) -> Reading | None:
-        """A gap as large as that of other weights."""
+        """A gap as large as between different weights."""
         found = newest_gap(run.values)
         if found is None or found[1] < found[0].broken or not unexplained(*found, run.newest("entropy")):
             return None

@@ -1,4 +1,4 @@
-"""What comes again: prompts too often, or the same texts for a prompt of an earlier step."""
+"""Prompts that come again too often, and prompts that get the same texts as at an earlier step."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from grpo_watch.engine.reward_functions import contradicted
 from grpo_watch.engine.window import Window, plain_sum
 
 FEWEST = 3
-"""Batches that must agree in order with the run's first ones …"""
+"""Least number of batches that must repeat the order of the run's first ones …"""
 DISTINCT = 8
-"""… together holding so many distinct prompts, so that equal order is no chance …"""
+"""… with at least this many distinct prompts together, so that equal order is no chance …"""
 MOST = 16
-"""… but not more batches than this."""
+"""… or this many batches, however few their prompts."""
 
 
 LONGEST = 4096
-"""Batches of a run whose prompts are remembered in order."""
+"""Most batches of a run whose prompts are remembered in order."""
 
 
 class _Drawn(NamedTuple):
-    """A batch: the checksum of its prompts, the epoch of the newest row then, its step."""
+    """A batch: checksum of its prompts, epoch of the newest row at that time, and step."""
 
     mark: int
     epoch: float | None
@@ -42,17 +42,17 @@ def _mark(prompts: tuple[str, ...]) -> int:
 
 
 class PromptOrder:
-    """Follows the prompts of a run's train batches."""
+    """Tracks the prompts of a run's train batches, and whether they repeat the run's first ones."""
 
     def __init__(self, window: int) -> None:
-        self.opening: list[tuple[str, ...]] = []  # the prompts of the first batches, until they are telling
+        self.opening: list[tuple[str, ...]] = []  # the prompts of the first batches, until they can be recognised
         self._all: list[_Drawn] = []
         self.recent: deque[tuple[str, ...]] = deque(maxlen=window)
         self._matched = 0
         self._drawn: Counter[str] = Counter()
 
     def add_batch(self, prompts: tuple[str, ...], epoch: float | None, step: int) -> None:
-        """Add the prompts of a new batch, one per group."""
+        """Take a batch's prompts, one per group."""
         if len(self.recent) == self.recent.maxlen:
             self._drawn.subtract(self.recent[0])
             self._drawn = +self._drawn
@@ -66,13 +66,13 @@ class PromptOrder:
             self._all.append(_Drawn(_mark(prompts), epoch, step))
 
     def _telling(self) -> bool:
-        """Whether the first batches differ from each other and hold enough prompts."""
+        """Whether the first batches differ from each other and hold enough prompts to be recognised."""
         prompts = {prompt for batch in self.opening for prompt in batch}
         long = len(self.opening) >= FEWEST and len(set(self.opening)) == len(self.opening)
         return long and (len(prompts) >= DISTINCT or len(self.opening) >= MOST)
 
     def _follow(self, mark: int) -> None:
-        """Go on along all batches of the run while the newest ones repeat them."""
+        """Advance through the run's batches while new ones repeat them, else start over."""
         if self._matched < len(self._all) and mark == self._all[self._matched].mark:
             self._matched += 1
         else:
@@ -80,12 +80,12 @@ class PromptOrder:
 
     @property
     def repeats(self) -> _Drawn | None:
-        """The earlier batch that the newest one repeats, where those before it repeat the run's first ones in order."""
+        """The earlier batch that the newest repeats, if the batches before it repeat the run's first ones in order."""
         return self._all[self._matched - 1] if self._telling() and self._matched >= len(self.opening) else None
 
     @property
     def full(self) -> bool:
-        """Whether the window is."""
+        """Whether the window is full."""
         return len(self.recent) == self.recent.maxlen
 
     @property
@@ -100,7 +100,7 @@ class PromptOrder:
 
 
 PLAYS = re.compile(r"tool|turn|\benv|episode", re.IGNORECASE)
-"""Keys of runs in an environment, whose prompt is the same by design while what happens in it differs."""
+"""Keys of runs in an environment, which differ in what happens after the same prompt."""
 WHOLE = 0.02
 """Distance from a whole number of epochs within which an unshuffled dataset repeats its own order …"""
 STEPS = 2.0
@@ -163,26 +163,27 @@ class RepeatedPrompts(Detector):
 
 
 PROMPTS = 4_096
-"""Prompts whose newest texts are remembered, 16 hashes of 32 bits each: 3 MB at most."""
+"""Prompts whose newest texts are remembered, as 16 hashes of 32 bits each: 3 MB at most."""
 APART = 2
-"""Batches from one to the other at least: an evaluation leaves parts of a batch in the next table (the buffers of TRL
-and ms-swift)."""
+"""Least distance in batches: an evaluation leaves parts of a batch in the next table (the buffers of TRL and
+ms-swift)."""
 DIFFERENT = 3
-"""Texts of a group that come again as a whole: two likely answers do so in every second batch of groups of two."""
+"""Least number of texts in a group that repeats as a whole: two likely answers do so in every second batch of groups of
+two."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedTexts:
     """Of ``completions`` of prompts that came again, ``repeated`` have a text that the prompt had at an earlier step.
 
-    Solved groups, of which each text earns the best reward of the run, are left out, but no more than half of all: when
-    nearly all is solved, the rest of a batch is the few prompts on which a policy is sure and wrong.
+    Solved groups, in which each text earns the best reward of the run, are left out, up to half of all: if nearly all
+    are solved, the rest of a batch is the few prompts on which a policy is sure and wrong.
 
-    Both count groups of long texts only; the rest counts those of short answers too. ``whole`` groups of ``DIFFERENT``
-    texts or more, no two equal, come again in their order: a sampler that begins with the same random numbers, or a
-    cache. ``log_chance`` is the decimal logarithm of the chance that so many do if texts are drawn independently: then
-    each order is equally likely, however few the answers are. ``groups`` are those that came again, ``last`` is the
-    newest step at which one was seen before.
+    Both count groups of long texts only; the other fields include short answers. ``whole`` groups of at least
+    ``DIFFERENT`` texts, no two equal, come again in their order: a sampler that starts with the same random numbers, or
+    a cache. ``log_chance`` is the decimal logarithm of the chance that so many do if texts are drawn independently:
+    then each order is equally likely, however few the answers are. ``groups`` counts those that came again, ``last`` is
+    the newest step at which one was seen before.
     """
 
     completions: int
@@ -196,8 +197,8 @@ class RepeatedTexts:
 class PromptTexts:
     """Remembers the newest texts of each prompt.
 
-    ``best`` is the highest total reward of any completion so far. ``doubtful``: the totals are not those that the
-    trainer's advantages were made of, so that any group of equal scores may be solved.
+    ``best`` is the highest total reward of any completion so far. ``doubtful``: the trainer computed advantages from
+    other totals, so that any group of equal scores may be solved.
     """
 
     def __init__(self, min_characters: int) -> None:
@@ -206,7 +207,7 @@ class PromptTexts:
         self._batch, self.best, self.doubtful = 0, float("-inf"), False
 
     def compare_batch(self, groups: Sequence[GroupSummary], step: int) -> RepeatedTexts | None:
-        """Compare a batch with earlier ones and remember it; None where no prompt came again."""
+        """Compare a batch with earlier ones and remember it; None if no prompt came again."""
         self._batch += 1
         judged = [group for group in groups if group.prompts == 1 and group.marks]
         before = [(group, self._seen[group.prompt_id]) for group in judged if group.prompt_id in self._seen]
@@ -248,7 +249,7 @@ def _size(groups: Sequence[tuple[GroupSummary, tuple[int, ...]]]) -> int:
 
 
 def _repeated(group: GroupSummary, marks: tuple[int, ...]) -> int:
-    """Completions with a known text."""
+    """Completions whose text is known."""
     known = {number for number, mark in enumerate(group.marks) if mark in marks}
     return sum(number in known for number in group.pattern)
 
@@ -258,7 +259,7 @@ def _long(group: GroupSummary, characters: int) -> bool:
 
 
 WHOLE_GROUPS = 0.5
-"""Share of the window's groups that repeat as a whole from which the random numbers repeat."""
+"""Share of the window's groups repeating as a whole from which the random numbers repeat."""
 CHANCE = -9.0
 """Decimal logarithm of the chance below which equal order is no coincidence: two groups of eight are 10^-9.2."""
 SAME_NUMBERS = (
@@ -268,7 +269,7 @@ SAME_NUMBERS = (
 
 
 class RepeatedCompletions(Detector):
-    """Averages, over batches with known prompts, the share of their completions that repeat."""
+    """Averages the share of repeated completions over batches with known prompts."""
 
     explained_by = ("non-finite-metric", "duplicate-completions", "entropy-collapse")
 
@@ -284,7 +285,7 @@ class RepeatedCompletions(Detector):
         self.shares, self.wholes, self.log_chance = Window(self.batches), Window(self.batches), 0.0
 
     def observe(self, record: CompletionSummary, run: RunView) -> Iterable[Reading]:
-        """Judge a batch against those at least two batches before it."""
+        """Judge a batch against batches at least two before it."""
         groups = run.functions.weighed(record.groups)
         if not groups:
             return SILENT

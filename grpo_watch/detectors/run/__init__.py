@@ -1,1 +1,1 @@
-"""The job itself: crashed, stalled, slower, resumed wrongly, configured so that it cannot work."""
+"""The job itself: crashed, stalled, slowed down, resumed wrongly, or configured so that it can't work."""

@@ -1,4 +1,4 @@
-"""A run that does not end as it should: it wrote nothing for much longer than its steps take, or the job died."""
+"""Runs that end wrongly: nothing was written for much longer than steps take, or the job died."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from grpo_watch.engine.traits import ON, LikelyCause, WasteKind
 
 ENDS = (EventKind.FINISHED, EventKind.CRASH_SUMMARY, EventKind.KILLED, EventKind.TRACEBACK)
 LOGGED_AT_START = ("learning_rate", "num_generations", "beta", "save_steps")
-"""Settings of which a run's folder or the head of its log shows at least one."""
+"""Settings, at least one of which a run's folder or the head of its log shows."""
 
 
 def is_excerpt(first: int, run: RunView) -> bool:
-    """Whether the rows, from this step on, were cut out of a longer log, so that their end is not the run's.
+    """Whether the rows, which begin at this step, were cut out of a longer log, so that their end is not the run's.
 
-    One row is; so are rows that begin in the middle where nothing tells how the run was started (a resumed run's folder
-    has its settings).
+    True for a single row, and for rows that begin in the middle while no setting shows how the run was started (a
+    resumed run's folder has its settings).
     """
     if run.rows <= 1 or any(run.known(setting) for setting in LOGGED_AT_START):
         return run.rows <= 1
@@ -51,17 +51,17 @@ STALL_CAUSES = (
 
 
 LEAST_ROWS = 3
-"""One or two rows are a piece that was cut out, or too little to say so."""
+"""Fewer rows are an excerpt, or too few to tell."""
 EXCERPT = "the rows are an excerpt of a longer log and don't show its end"
 
 
 COPIED_SECONDS = 86_400.0
-"""Files may be younger than the run, if they were copied: read afterwards, one without a row for a day is dated by its
-rows. The daemon takes a run that is short of its last step for ended after the same time."""
+"""Copied files may be younger than the run: if they are read afterwards, and no row is newer than this, the newest
+row's time counts. The daemon takes a run short of its last step as ended after the same time."""
 
 
 class RunStalled(Detector):
-    """Adaptive: ``factor`` median steps, at least the floor, more while a first step, evaluation or save may run."""
+    """Tolerates ``factor`` median steps of silence, at least the floor; more at a first step, save or evaluation."""
 
     explained_by = ("run-crashed", "non-finite-metric")
     wastes = WasteKind.SILENCE
@@ -82,9 +82,9 @@ class RunStalled(Detector):
     def setup(self) -> None:
         """Start with no rows."""
         self.last: float | None = None  # time of the newest bar, write or event
-        self.ended: EventKind | None = None  # what ended the run, after so many rows
-        self.rows_then = self.first = 0  # the former also at a start
-        self.bar_done = False  # though the last steps may have no row at a logging interval above 1
+        self.ended: EventKind | None = None  # what ended the run
+        self.rows_then = self.first = 0  # rows at that end, or at a start
+        self.bar_done = False  # the last steps may have no row if logging_steps is above 1
 
     def observe(self, record: MetricRow | Progress | Activity | RunEvent | Tick, run: RunView) -> Iterable[Reading]:
         """Note signs of life; judge at ticks."""
@@ -105,20 +105,20 @@ class RunStalled(Detector):
         return SILENT
 
     def _last_sign(self, run: RunView) -> float | None:
-        """When the run last showed a sign of life (Unix seconds), rows included; None until a time is known."""
+        """Unix time of the run's last sign of life, rows included; None until a time is known."""
         return max((time for time in (self.last, run.latest_row_time) if time is not None), default=None)
 
     def blind_because(self, run: RunView) -> str | None:
-        """Rows alone don't show that they ended too early, unless the run is complete."""
+        """Blind if only rows are read, unless the run is complete: rows don't show that they ended too early."""
         return None if run.shows_end or self._complete(run) else NO_END_SHOWN
 
     def silent_too_long_at(self, run: RunView) -> float | None:
-        """When the silence becomes too long."""
+        """Unix time at which the silence becomes too long; None if the run is over or no end could be seen."""
         last = self._last_sign(run)
         return None if last is None or not run.shows_end or self._is_over(run) else last + self._limit(run)
 
     def _is_over(self, run: RunView) -> bool:
-        """Whether its end was seen, which a start or another row revokes, or it is at its last step."""
+        """Whether the run's end was seen and no start or row followed, or it is at its last step."""
         return (self.ended is not None and run.rows == self.rows_then) or self._complete(run)
 
     def _complete(self, run: RunView) -> bool:
@@ -148,7 +148,7 @@ class RunStalled(Detector):
         return None
 
     def _limit(self, run: RunView) -> float:
-        """Tolerated silence in seconds; an evaluation, a save or a long generation may follow the newest step."""
+        """Tolerated silence in seconds; more if an evaluation, save or long generation may follow the newest step."""
         least = self.first_step_seconds if run.rows <= 1 else self.floor_seconds
         usual = self.factor * (run.pace.median() or 0.0) * (self.pause_factor if _pauses(run) else 1.0)
         return max(least, usual, self.wait_factor * run.pace.longest_wait())
@@ -187,14 +187,14 @@ FOLLOWS = re.compile(
     r"[Ss]ee (?:the )?root cause above|exitcode\s{0,10}: |srun: error|slurmstepd: error: .{0,200}CANCELLED AT|"
     r"the log ends inside a traceback|the launcher reports: |A worker died or was killed"
 )
-"""What a launcher or a peer reports of a process that is gone already: torchrun, Ray, vLLM, Slurm.
+"""Messages of a launcher or a peer about a process that is already gone: torchrun, Ray, vLLM, Slurm.
 
-Ray's own error comes before the one that it carries, and vLLM's API server refers to its engine's.
+Ray's own error precedes the one that it carries, and vLLM's API server refers to its engine's.
 """
 INTERRUPTED = re.compile(r"KeyboardInterrupt|interrupted, by wandb|received (?:signal 2|SIGINT)", re.IGNORECASE)
 
 BARE_CODE = re.compile(r"wandb stored the exit code \d{1,3}")
-"""wandb's record of a process that ended with an error, where nothing else names it."""
+"""wandb's record of a process that ended with an error, if nothing else names it."""
 
 
 DEVICE = re.compile(r"OutOfMemoryError|CUDA out of memory")
@@ -227,11 +227,11 @@ FIXES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""What to do where the device's memory runs out, by the part of the step and by framework ("": any)."""
+"""Fixes for a device out of memory, by the part of the step and by framework ("": any)."""
 
 
 def memory_fix(text: str, framework: str | None) -> str:
-    """What to do about a device out of memory; empty for other errors."""
+    """The fix for a device out of memory; empty for other errors."""
     if DEVICE.search(text) is None:
         return ""
     phase = PHASE.search(text)
@@ -240,7 +240,7 @@ def memory_fix(text: str, framework: str | None) -> str:
 
 
 def weight(event: RunEvent) -> int:
-    """How much a sign says about the cause: 0 (only that something ended) to 5 (the launcher names the root cause).
+    """How much an event shows of the cause: from 0 (something ended) to 5 (the launcher names the root cause).
 
     The watchdog outweighs ordinary exceptions, since a rank that dies of one takes the others with it long before the
     watchdog's 10 to 30 minutes; running out of memory outweighs the watchdog.
@@ -259,9 +259,9 @@ def by_hand(event: RunEvent) -> bool:
 
 
 def severity_of(event: RunEvent, step: int, max_steps: int | None) -> Severity | None:
-    """The severity of a death at this step where it is not the rule's own.
+    """The severity of a death at this step, or None for the rule's own.
 
-    Ctrl-C is no fault; an exit code alone shows no error, and no early end unless one was planned.
+    Ctrl-C is no fault; an exit code alone shows no error, nor an early end unless max_steps is known.
     """
     if by_hand(event):
         return Severity.INFO
@@ -275,7 +275,7 @@ DEADLY = (EventKind.TRACEBACK, EventKind.KILLED, EventKind.CRASH_SUMMARY)
 
 
 class RunCrashed(Detector):
-    """A traceback followed by further rows of the same attempt was only logged; any other killed the job."""
+    """A traceback followed by rows of the same attempt was only logged; any other one killed the job."""
 
     explained_by = ("group-size-one", "batch-not-divisible", "non-finite-metric", "memory-creep")
     wastes = WasteKind.SINCE_SAVE
@@ -301,7 +301,7 @@ class RunCrashed(Detector):
         return self._event(record, run) if isinstance(record, RunEvent) else self._tick(record, run)
 
     def blind_because(self, run: RunView) -> str | None:
-        """Rows alone don't show how the job ended."""
+        """Blind if only rows are read: they don't show how the job ended."""
         return None if run.shows_end else "no channel that is read shows the end of this run"
 
     def _row(self, row: MetricRow, run: RunView) -> Iterable[Reading]:
@@ -309,7 +309,7 @@ class RunCrashed(Detector):
             return SILENT
         before, self.attempt = self.attempt, row.attempt
         if row.attempt == before and self.suspect is not None and row.step <= (self.suspect.step or 0):
-            return SILENT  # written before the job died but read after it: another channel was faster
+            return SILENT  # written before the job died but read after, from a slower channel
         suspect, self.suspect, self.finished = self.suspect, None, False
         if suspect is not None and row.attempt > before and not self.fired:
             last = run.recent.newest(2)[0].step if len(run.recent) > 1 else 0

@@ -1,4 +1,4 @@
-"""What batch settings and dataset give: a refused batch, another number of steps, far fewer prompts."""
+"""Consequences of batch settings and dataset: a refused batch, an unexpected number of steps, far fewer prompts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BatchNotDivisible(Detector):
     reads = (RunEvent, Tick)
 
     def observe(self, record: RunEvent | Tick, run: RunView) -> Iterable[Reading]:
-        """Judge a configuration error of the log."""
+        """Judge a configuration error of the log; a tick after rows is OK."""
         if isinstance(record, Tick):
             return QUIET if run.step else SILENT
         refusal = of_batch(record.text) if record.kind is EventKind.CONFIG_ERROR else None
@@ -46,17 +46,16 @@ class BatchNotDivisible(Detector):
 
 
 LARGEST_DATASET = 1 << 31
-"""Larger datasets are not looked for."""
+"""Larger datasets are not searched for."""
 
 
 def likely_cause(
     plan: BatchPlan | PromptPlan, printed: int, known: Callable[[str], bool], *, replaces_batch: bool = False
 ) -> str | None:
-    """What gives exactly ``printed``: ``num_iterations = 2``, ``dataset_size = 57 to 64``; None where nothing does.
+    """The setting that gives exactly ``printed`` steps: ``num_iterations = 2``, ``dataset_size = 57 to 64``; or None.
 
-    A setting that is not known comes first, with the one per-device batch that a framework puts in by itself
-    (``replaces_batch``); what the run's own configuration says is not doubted. The dataset's size, which filters
-    and splits change, is what is left.
+    Tries first the per-device batch that a framework puts in by itself (``replaces_batch``), then settings that are not
+    ``known``; known ones are not doubted. Last comes the dataset's size, which filters and splits change.
     """
     candidates: list[tuple[str, float]] = []
     if isinstance(plan, BatchPlan):
@@ -103,7 +102,7 @@ class MaxStepsMismatch(Detector):
         self.first_row = True
 
     def blind_because(self, run: RunView) -> str | None:
-        """max_steps is set, the framework's arithmetic is unknown, or a setting is missing."""
+        """Blind if max_steps is set, the framework's arithmetic is unknown, or a setting is missing."""
         reason = why_not(run)
         if reason is None and not run.max_steps:
             return "the total number of steps is not logged"
@@ -161,7 +160,7 @@ COLUMNS = LikelyCause(
 class DatasetShrunk(Detector):
     """Compares the sizes that a log prints of its largest dataset.
 
-    Half is a proposal: the six filters in three public logs of verl took no row.
+    Half is a proposal: the six filters in three public logs of verl removed no row.
     """
 
     reads = (RunConfig,)
@@ -177,11 +176,11 @@ class DatasetShrunk(Detector):
         self.largest = 0.0
 
     def blind_because(self, run: RunView) -> str | None:
-        """Most frameworks filter nothing, and ms-swift says nothing unless rows are lost."""
+        """Blind in most frameworks, which filter nothing; ms-swift prints nothing unless rows are lost."""
         return None if run.known(AFTER) else NotApplicable("no log prints that a filter left rows out")
 
     def observe(self, record: RunConfig, run: RunView) -> Iterable[Reading]:
-        """Judge when the second size comes. A validation set is smaller, filtered later, and not judged."""
+        """Judge when the second size comes. A validation set is smaller, filtered later, and ignored."""
         printed = (record.settings.get(name) for name in (BEFORE, AFTER))
         before, after = (None if setting is None else finite(setting.value) for setting in printed)
         self.before = self.before if before is None else before
@@ -205,7 +204,7 @@ VERSION_OF = "package:"
 
 
 class KnownBug(Detector):
-    """Reports each advisory that applies, under its id; the pipeline judges them by what configurations say."""
+    """Reports each advisory that applies, under its id; advisories are judged by what configurations say."""
 
     reads = (RunConfig, AdvisoryMet)
     names_causes = True
@@ -216,7 +215,7 @@ class KnownBug(Detector):
         self.knows_version = False
 
     def observe(self, record: RunConfig | AdvisoryMet, run: RunView) -> Iterable[Reading]:
-        """One alert per advisory; without one the run can't have the symptom, once any version was read."""
+        """One alert per advisory; without any, no data and why none applies."""
         if isinstance(record, AdvisoryMet):
             return (_reading(record),)
         said = record.version or run.version or any(name.startswith(VERSION_OF) for name in record.settings)

@@ -1,4 +1,4 @@
-"""A metric that was logged for many rows has disappeared: null, or no longer in the row."""
+"""A metric that was logged for many rows has disappeared: it is null, or missing in the row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpo_watch.engine.records import MetricRow, Reading
 
 
 class MetricVanished(Detector):
-    """Compares how long a metric has been absent with its usual interval, every tenth row."""
+    """Compares, every tenth row, how long a metric has been absent with its usual interval."""
 
     explained_by = ("non-finite-metric", "reward-not-finite")
 
@@ -28,7 +28,7 @@ class MetricVanished(Detector):
         self.steps: dict[str, int] = {}
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:  # noqa: ARG002
-        """Note what a train row carries; a supplement only shows that another channel still logs a metric."""
+        """Take a train row's metrics; a supplement only shows that another channel still logs a metric."""
         values = record.values
         logged = [key for key, value in values.items() if value is not None]
         if record.supplement:

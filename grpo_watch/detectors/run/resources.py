@@ -1,4 +1,4 @@
-"""Steps take longer and longer, or accelerator memory grows until it is full."""
+"""Steps that take ever longer, and accelerator memory that grows until it is full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpo_watch.engine.window import Window, explained, theil_sen
 
 
 class StepTimeKind:
-    """Times and lengths of the rows of one kind (that generate, or that reuse a batch)."""
+    """Times and lengths of one kind of rows: those that generate, or those that reuse a batch."""
 
     def __init__(self, rows: int) -> None:
         self.seconds, self.lengths, self.seen = Window(rows), Window(rows), 0
@@ -88,10 +88,11 @@ USABLE = 0.97
 POINTS = 32
 EVERY = 20
 FIRES = 2
-"""Breaches in a row after which it fires as shipped; the first one may take a size that is full already."""
+"""Breaches in a row after which the rule fires by default; the first one may assume a size that is already full."""
 LEVELS_OFF, WAVERS = 4.0, 1.25
-"""What ends it then: a newer half that rises at less than this fraction of the overall slope, or a projection so far
-beyond the end. Rows are noisy, and the last of the memory is not the next size of an accelerator."""
+"""A lasting breach ends if the newer half rises at less than this fraction of the overall slope, or if memory will be
+full only beyond this multiple of the run's length. Rows are noisy, and a nearly full device is not one of the next
+size."""
 
 
 MEMORY_CAUSES = (
@@ -121,7 +122,7 @@ class MemoryCreep(Detector):
         self.points: list[tuple[float, float]] = []
         self.every = 1
         self.seen = 0
-        self.breaches, self.limit = 0, 0.0  # in a row, and what will be full
+        self.breaches, self.limit = 0, 0.0  # breaches in a row, and the size that will be full
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Take one row; judge every twentieth."""
@@ -155,7 +156,7 @@ class MemoryCreep(Detector):
         return self._breach(memory, limit, newest, int(full), run.max_steps) if self.breaches else QUIET
 
     def _slope(self, points: list[tuple[float, float]]) -> float:
-        """GiB per step in the newer half of a line that rises enough and does not level off; 0 if there is none."""
+        """GiB per step in the newer half of a line that rises enough and does not level off, else 0."""
         if points[-1][1] - points[0][1] < self.least_gib or explained(points) < self.fit:
             return 0.0
         newest = theil_sen(points[len(points) // 2 :])

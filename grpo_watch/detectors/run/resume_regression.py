@@ -1,4 +1,4 @@
-"""After a restart the run is not where it was: learning rate, policy or data order was not restored."""
+"""A restart that does not continue the run: learning rate, policy or data order was not restored."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from grpo_watch.engine.traits import LikelyCause
 from grpo_watch.engine.window import deviation
 
 LEAST_ROWS = 3
-"""A median of less is a single row."""
+"""Rows needed for a median."""
 
 
 def one_line(rows: Iterable[MetricRow]) -> list[MetricRow]:
-    """The rows before the newest one as one rising line: each attempt replaces what went on from its first step."""
+    """The rows before the newest one with rising steps: each attempt replaces the rows from its first step on."""
     line: list[MetricRow] = []
     for row in list(rows)[:-1]:
         if line and row.attempt > line[-1].attempt:
@@ -26,14 +26,14 @@ def one_line(rows: Iterable[MetricRow]) -> list[MetricRow]:
 
 
 BACK = 0.75
-"""Share of the gain whose loss at the restart shows by itself that what was learned is gone."""
+"""Share of the gain whose loss at the restart proves by itself that what was learned is gone."""
 LOST_OPTIMIZER = (
     LikelyCause("The optimizer's state was not saved (save_only_model) or not loaded; its moments restarted at zero."),
 )
 
 
 def passes_again(before: MetricRow, after: MetricRow) -> str:
-    """In words that the count of passes over the data started over; empty where it did not."""
+    """A phrase if the count of passes over the data started over, else an empty string."""
     old, new = number(before, "epoch"), number(after, "epoch")
     again = old is not None and new is not None and new < old / 2
     return f"{old:.3g} restarted at {new:.3g}" if again else ""
@@ -46,7 +46,7 @@ def both(metric: str, before: Sequence[MetricRow], after: Sequence[MetricRow]) -
 
 
 class ResumeRegression(Detector):
-    """Compares the first rows of an attempt with the last rows before the step at which it continues."""
+    """Compares an attempt's first rows with the last rows before the step at which it continues."""
 
     likely_causes = LOST_OPTIMIZER
 
@@ -64,7 +64,7 @@ class ResumeRegression(Detector):
         self.before: list[MetricRow] = []
         self.after: list[MetricRow] = []
         self.start: list[float] = []  # the first rewards of the whole run
-        self.overlap: dict[int, MetricRow] = {}  # rows of steps that were made twice
+        self.overlap: dict[int, MetricRow] = {}  # rows of steps that were trained twice
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Keep the row; judge once, when enough rows follow a restart."""
@@ -85,7 +85,7 @@ class ResumeRegression(Detector):
         return (self._breach(signs),) if signs else QUIET
 
     def _restart(self, row: MetricRow, rows: Sequence[MetricRow]) -> None:
-        """A run that starts again at its first steps is no resume."""
+        """Note a restart, unless the run starts again at its first steps."""
         known = [each for each in rows if "reward_mean" in each.values or "learning_rate" in each.values]
         old = [each for each in known if each.step < row.step]
         same = [each for each in known if each.step >= row.step]
@@ -95,7 +95,7 @@ class ResumeRegression(Detector):
         self.after = []
 
     def _signs(self) -> dict[str, str]:
-        """One phrase for each sign, by what it is about."""
+        """A phrase for each sign, by its subject."""
         self.back = False
         said = {
             "learning rate": self._rate(),
@@ -106,7 +106,7 @@ class ResumeRegression(Detector):
         return {name: phrase for name, phrase in said.items() if phrase}
 
     def _rate(self) -> str:
-        """Learning rates of the same steps (else the last before and the first after) differ by more than a share."""
+        """A phrase if learning rates of the same steps (or the last before, the first after) differ too much."""
         twice = [(self.overlap[row.step], row) for row in self.after if row.step in self.overlap]
         pairs = twice or [(self.before[-1], self.after[0])]
         rates = [(number(old, "learning_rate"), number(new, "learning_rate")) for old, new in pairs]
@@ -117,7 +117,7 @@ class ResumeRegression(Detector):
         return f"{was:.3g} became {now:.3g}" if abs(now - was) > self.rate * max(was, now) else ""
 
     def _kl(self) -> str:
-        """KL was at least ``least_kl`` and is below a share of it."""
+        """A phrase if KL was at least ``least_kl`` and fell below a share of it."""
         old, new = both("kl_reference", self.before, self.after)
         if len(old) < LEAST_ROWS or len(new) < LEAST_ROWS:
             return ""
@@ -126,7 +126,7 @@ class ResumeRegression(Detector):
         return f"{was:.3g} became {now:.3g}: the policy is the base model again" if reset else ""
 
     def _reward(self) -> str:
-        """Reward lost a share of what the run had gained, beyond three robust deviations of its rows."""
+        """A phrase if reward lost a share of the run's gain, beyond three robust deviations of its rows."""
         old, new = both("reward_mean", self.before, self.after)
         if len(old) < LEAST_ROWS or len(new) < LEAST_ROWS:
             return ""

@@ -1,1 +1,1 @@
-"""Training that leaves its range: KL, entropy, gradients, clipping, lengths, NaN."""
+"""Training that leaves its usual range: KL, entropy, gradients, clipping, lengths, NaN."""

@@ -21,7 +21,7 @@ NO_CHOICE = 0.02
 
 
 ONE_IN = 500.0
-"""Below an entropy of 1 / 500 nats per token, fewer than one token in so many is drawn by chance."""
+"""Below an entropy of 1 / 500 nats per token, fewer than one token in 500 is drawn by chance."""
 
 
 class EntropyCollapse(Detector):
@@ -77,7 +77,7 @@ class EntropyCollapse(Detector):
         return Reading(Verdict.BREACH, message=text, evidence={"entropy": entropy})
 
     def _narrows(self, trend: Trend) -> str:
-        """The milder signs (more zero-spread groups or repeated texts, less reward) in words; empty if none."""
+        """The milder signs (more zero-std groups or repeated texts, less reward) in words; empty if none."""
         for track, words in ((trend.silent, "groups lose their spread"), (trend.repeated, "texts begin to repeat")):
             if track.mean is not None and track.mean >= track.lowest + self.rise:
                 return words
@@ -85,7 +85,7 @@ class EntropyCollapse(Detector):
 
     @staticmethod
     def _one_text(trend: Trend) -> str:
-        """Where no row tells whether groups differ: an entropy that leaves almost one text per prompt, in words."""
+        """The words for an entropy that leaves almost one text per prompt, if no row shows whether groups differ."""
         known = trend.silent.mean is not None or trend.repeated.mean is not None
         if known or trend.entropy.mean is None or trend.reward.gained() or trend.reward.solved:
             return ""
@@ -97,7 +97,7 @@ WITH_A_RISE = NOISY | {TrendSign.LENGTH_ROSE}
 
 
 class EntropyExplosion(Detector):
-    """With a second sign the multiple is enough; a rise alone must reach a level that no reasoning run needs."""
+    """A multiple of the first entropy needs a second sign; a rise alone must exceed any reasoning run's level."""
 
     explained_by = ("non-finite-metric", "stale-rollout-weights")
     part_of_collapse = True
@@ -117,7 +117,7 @@ class EntropyExplosion(Detector):
         if entropy.mean is None or entropy.start is None:
             return no_data(NotYet("too few rows with entropy yet"))
         bar = max(self.floor, self.times * entropy.start)
-        if entropy.mean < bar or sorted(entropy.newest)[WIDTH // 2] < bar:  # a lone spike lifts the mean alone
+        if entropy.mean < bar or sorted(entropy.newest)[WIDTH // 2] < bar:  # a lone spike raises only the mean
             return QUIET
         signs = run.trend.signs() & WITH_A_RISE
         if not signs and entropy.mean < self.alone:

@@ -1,4 +1,4 @@
-"""KL to the reference jumps or stays high without a matching reward gain: the policy runs away from its start."""
+"""KL to the reference jumps or stays high without a matching reward gain."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from grpo_watch.engine.trend import TrendSign, named, shown
 from grpo_watch.engine.window import Window
 
 FIRST_STEPS = 2
-"""Steps that hardly changed the weights: a KL to the starting policy is still near 0."""
+"""Steps that hardly changed the weights, so that a KL to the starting policy is still near 0."""
 OFFSET, STEADY = 0.3, 1.25
-"""KL (nats per token) on these steps, and its ratio between them, that shows another reference.
+"""KL (nats per token) on these steps, and the largest ratio between them, that show another reference.
 
 Distillation from a teacher begins at 0.5 to 0.85 in public runs; an explosion does not stand still.
 """
 
 
 ORIGIN = "reference"
-"""Key of the alert about where KL begins."""
+"""Key of the alert about a KL that starts high."""
 FROM_BASE = (
     "Where training continues an adapter, give the reference the same one (ms-swift: --adapters and --ref_adapters; "
     "TRL#3194, #6591): with the adapter disabled the reference is the raw base model. A teacher is another one."
 )
 LEAST = 3
-"""Rows that have to agree."""
+"""Rows that must agree."""
 HALF_UNIT = 0.5e-4
-"""What rounding may hide of a loss: the Trainer prints four decimals (transformers)."""
+"""Rounding error of a printed loss: the Trainer prints four decimals (transformers)."""
 SHARP = 1.5
-"""Ratio of the bounds below which they name one beta."""
+"""Largest ratio of the two bounds that still determines beta."""
 
 
 class BetaFit:
-    """Bounds of beta by rows on which the loss is nothing but beta times KL.
+    """Bounds of beta from rows on which the loss is nothing but beta times KL.
 
     That is so where each batch is used once: the advantages of a group cancel, and the policy's part of the loss is 0
-    (TRL, ms-swift and Unsloth; huggingface/trl#2703, huggingface/open-r1#239). Where it is not, rows contradict each
-    other, and beta stays unknown.
+    (TRL, ms-swift and Unsloth; huggingface/trl#2703, huggingface/open-r1#239). Elsewhere rows contradict each other,
+    and beta stays unknown.
     """
 
     __slots__ = ("_high", "_low", "_rows")
@@ -60,7 +60,7 @@ class BetaFit:
             self._high = min(self._high, (loss + HALF_UNIT) / kl)
 
     def at_most(self, bound: float, known: float | None) -> bool:
-        """Whether beta is ``bound`` or less: by the settings (``known``), else by all rows if they name one beta."""
+        """Whether beta is at most ``bound``: by the settings (``known``), else by the rows if they determine it."""
         if known is not None:
             return known <= bound
         named = self._rows >= LEAST and 0.0 < self._low <= self._high <= SHARP * self._low
@@ -71,12 +71,12 @@ AGREEING = frozenset(
     {TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.CUT_OFF, TrendSign.TEXTS_REPEAT, TrendSign.LENGTH_FELL}
 )
 WHILE_GAINING = frozenset({TrendSign.REWARD_FELL, TrendSign.SPREAD_LOST, TrendSign.TEXTS_REPEAT})
-"""Second signs while the reward does well: changed lengths were then learned."""
+"""Second signs that count while the reward does well; lengths may change by learning then."""
 
 
 RUNAWAY = 100.0
-"""KL (nats per token) that no policy of use has; public runs that went this far had lost their reward or never had any
-(torchforge#664: a mean of 1.5e6)."""
+"""KL (nats per token) that no useful policy reaches; public runs that went this far had lost their reward or never had
+any (torchforge#664: a mean of 1.5e6)."""
 OTHER_REFERENCE = LikelyCause(
     "Training continues from an adapter. Unless the reference uses it too, KL is measured from the base model.",
     {"adapter": ("true",), "adapter_continued": ("true",)},
@@ -84,7 +84,7 @@ OTHER_REFERENCE = LikelyCause(
 
 
 def another_reference(kl: float) -> Reading:
-    """High before training could have changed an adapter: the reference is the base model without it."""
+    """A reading for a KL that is high before training could change an adapter: the reference is the base alone."""
     return Reading(
         Verdict.BREACH,
         ORIGIN,
@@ -99,7 +99,7 @@ def another_reference(kl: float) -> Reading:
 
 
 BEFORE_UPDATE = frozenset({"trl", "ms-swift", "unsloth"})
-"""Frameworks that log the KL of a step before its update, so that the first one's is 0 by construction."""
+"""Frameworks that log a step's KL before its update, so that the first one is 0 by construction."""
 NOT_THE_START = (
     "Load the reference from the weights that training starts from (a teacher is another model on purpose), and set "
     "dropout to 0 in the policy's configuration: in train mode its log-probabilities are random."
@@ -107,7 +107,7 @@ NOT_THE_START = (
 
 
 def before_any_update(kl: float) -> Reading:
-    """High at the first step of a full model: another reference, or a policy that is random (dropout)."""
+    """A reading for a full model's high KL at the first step: another reference, or a random policy (dropout)."""
     message = (
         f"KL to the reference is {kl:.3g} before the first update: the reference is another model, or dropout is on"
     )
@@ -116,7 +116,7 @@ def before_any_update(kl: float) -> Reading:
 
 
 def one_row(kl: float, limit: float) -> Reading:
-    """A single spike is at most an info."""
+    """An info about a single spike."""
     return Reading(
         Verdict.BREACH,
         value=kl,
@@ -131,8 +131,8 @@ def one_row(kl: float, limit: float) -> Reading:
 class KlExplosion(Detector):
     """Judges the median of the newest absolute values (k1 is signed), so that a single spike is at most an info.
 
-    A row that reuses a batch replaces the row before: one odd batch counts as one row. Where the first steps already
-    show a high and steady KL, the reference is another model (a teacher), and no distance from the start: a warning.
+    A row that reuses a batch replaces the row before, so that an odd batch counts as one row. If the first steps
+    already show a high and steady KL, the reference is another model (a teacher), not the starting policy: a warning.
     """
 
     explained_by = ("non-finite-metric", "stale-rollout-weights")
@@ -154,11 +154,11 @@ class KlExplosion(Detector):
         self.calm = Window(20)  # with more rows, a fast learner's rise from 0 would look like a jump
         self.calm_rows = self.rows
         self.generation = GenerationRows()
-        self.first: dict[int, float] = {}  # KL of the first steps; an attempt that begins later says nothing
+        self.first: dict[int, float] = {}  # KL of the first steps; not used if an attempt begins later
         self.fit = BetaFit()
 
     def early_sign(self, run: RunView) -> Reading | None:
-        """A KL that no policy of use has."""
+        """A KL that no useful policy reaches."""
         kl = run.newest("kl_reference")
         if kl is None or abs(kl) < RUNAWAY:
             return None
@@ -204,7 +204,7 @@ class KlExplosion(Detector):
         return len(first) >= FIRST_STEPS and OFFSET <= min(first) >= max(first) / STEADY
 
     def _bar(self) -> float:
-        """The value above which a row is not calm."""
+        """The KL above which a row is not calm."""
         usual = self.calm.median() if self.calm.full else None
         return self.level if usual is None else min(self.level, max(self.jump_floor, self.jump * usual))
 

@@ -1,4 +1,4 @@
-"""Completions grow or shrink far beyond the run's own length, and a second sign says that it harms."""
+"""Completions grow or shrink far beyond the run's own length, and a second sign shows harm."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import GREW_FAR, MOST, SHRANK_FAR, Trend, TrendSign, grown, named, shown
 
 ERRORS = 4.0
-"""Standard errors by which the reward must have fallen with an extreme change of length (six with a lesser one): of
-rows of few completions, or few rows, six may be more than the whole reward."""
+"""Standard errors by which the reward must have fallen with an extreme change of length (six with a lesser one): with
+few completions or few rows, six may exceed the whole reward."""
 
 
 class LengthChange(Detector, ABC):
-    """Base of the two rules; a change of length alone is never judged."""
+    """Base of the two rules; a change of length alone is never a breach."""
 
     verb: ClassVar[str]
-    """What completions did."""
+    """The verb of the message."""
     extreme: ClassVar[str]
-    """What the evidence calls the length that they had before."""
+    """Evidence key of the earlier length."""
     also: ClassVar[str]
-    """Another metric of the course that the evidence shows."""
+    """Another metric that the evidence shows."""
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
         """Judge one train row that carries the mean length."""
@@ -43,11 +43,11 @@ class LengthChange(Detector, ABC):
 
     @abstractmethod
     def passed(self, length: NoisyTrend) -> tuple[float, float] | None:
-        """The length that the newest ones are far from, and the bar that they passed; None: they are not."""
+        """The earlier length and the limit, if the newest lengths exceed it, else None."""
 
     @abstractmethod
     def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
-        """What else says that the run is harmed."""
+        """The other signs that the run is harmed."""
 
     def _breach(self, trend: Trend, now: float, passed: tuple[float, float], signs: frozenset[TrendSign]) -> Reading:
         was, bar = passed
@@ -67,7 +67,7 @@ class LengthChange(Detector, ABC):
 
 
 def reward_fell(reward: RewardTrend, *, extreme: bool) -> frozenset[TrendSign]:
-    """The sign that most of the best reward is lost; with an extreme change of length less certainty suffices."""
+    """A sign if most of the best reward is lost; an extreme change of length requires less certainty."""
     fell = reward.fell(MOST) or (extreme and reward.below_best(MOST, ERRORS))
     return frozenset({TrendSign.REWARD_FELL} if fell else ())
 
@@ -84,7 +84,7 @@ class LengthCollapse(LengthChange):
     verb, extreme, also = "shrank", "longest", "reward_zero_std_ratio"
 
     def passed(self, length: NoisyTrend) -> tuple[float, float] | None:
-        """At most ``share`` of the longest is left on every row, or as a mean beyond the noise of a row."""
+        """Passed if at most ``share`` of the longest is left, on every row or as a mean beyond the rows' noise."""
         longest, bar = length.highest, self.share * length.highest
         if length.mean is None or length.ratio(longest) > self.share:
             return None
@@ -92,10 +92,10 @@ class LengthCollapse(LengthChange):
         return (longest, bar) if clear else None
 
     def agreeing(self, trend: Trend) -> frozenset[TrendSign]:
-        """Reward fell, or its spread is lost; far below the first length, a reward below its start is enough.
+        """Reward fell, or its spread is lost; far below the first length, a reward below its start suffices.
 
-        A lost spread proves nothing where long completions were an interlude and the first length is back, nor where
-        the reward has gained: groups without a spread are those of solved prompts then.
+        A lost spread proves nothing if lengths are back at their start after a longer phase, or if the reward has
+        gained: zero-std groups are then those of solved prompts.
         """
         length = trend.length
         lost = length.ratio(length.start) < 1.0 and not trend.reward.gained()
@@ -119,7 +119,7 @@ class LengthExplosion(LengthChange):
     verb, extreme, also = "grew", "shortest", "completion_truncated_ratio"
 
     def passed(self, length: NoisyTrend) -> tuple[float, float] | None:
-        """``times`` the shortest, and no shorter than at the start."""
+        """Passed if ``times`` the shortest is exceeded, and lengths are not below their start."""
         return (length.lowest, self.times * length.lowest) if grown(length, self.times) else None
 
     def agreeing(self, trend: Trend) -> frozenset[TrendSign]:

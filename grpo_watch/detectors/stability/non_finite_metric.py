@@ -1,4 +1,4 @@
-"""A core metric is NaN or infinite: the numbers that steer training are broken."""
+"""A core metric is NaN or infinite."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from grpo_watch.engine.traits import ON, LikelyCause, WasteKind
 CORE = ("loss", "grad_norm", "kl_reference", "entropy", "reward_mean", "policy_clip_ratio", "kl_policy_update")
 """Metrics that must be finite in every step. ``reward-not-finite`` judges single reward functions, which multi-task
 rewards leave NaN on purpose (ms-swift#4653). A key logged as null was NaN: TRL >= 1.0 and verl's file logger write it
-so; rows without the metric lack the key. An own loop writes null for what it does not measure, too."""
+so; rows without the metric lack the key. An own loop also writes null for a metric that it did not measure."""
 
 OF_WEIGHTS = ("loss", "grad_norm", "kl_reference", "entropy")
-"""Metrics that can't be finite once the weights hold a NaN, as a reward can."""
+"""Metrics that can't be finite once the weights hold a NaN; a reward still can."""
 
 MEANS = frozenset({"kl_reference", "entropy", "policy_clip_ratio", "kl_policy_update"})
 """Means over the tokens of the loss. If truncated completions are masked and a micro-batch holds no others, TRL before
@@ -43,18 +43,18 @@ NOT_TRAINING = re.compile(
     r"|(?:^|[^a-z])(?:share|frac(?:tion)?|contribution|coverage)(?:$|[^a-z])",
     re.IGNORECASE,
 )
-"""Keys whose NaN may be meant: functions without a score on a row, spreads of one value, means over nothing, shares of
-nothing (an own part of the loss that is off: NaN on 2,448 rows of a public run that learned; words of their own, as
-``shared_expert_loss`` is a loss), and means of logits, where a padded vocabulary holds infinities."""
+"""Keys whose NaN may be intended: functions without a score on a row, spreads of one value, means over nothing, shares
+of nothing (an own part of the loss that is off: NaN on 2,448 rows of a public run that learned; matched as whole words,
+since ``shared_expert_loss`` is a loss), and means of logits, where a padded vocabulary holds infinities."""
 OVERFLOW = 1.8e19
 """A core metric this large is as good as infinite: its square overflows float32, as the norm of its gradient does. One
-token with a log-ratio above 44 makes such a KL (k3). A public run survived single rows of 2e14."""
+token with a log-ratio above 44 gives such a KL (k3). A public run survived single rows of 2e14."""
 
 
 def other_nans(record: MetricRow, *, masked: bool) -> dict[str, float | None]:
-    """NaN under keys that are no canonical metric: every training scalar that is logged, as a PPO critic's loss.
+    """NaN of training scalars that are no canonical metric, such as a PPO critic's loss, by key.
 
-    ``masked``: means over the tokens of the loss are NaN where no completion is left in it.
+    ``masked``: means over the tokens of the loss are NaN if no completion is left in it.
     """
     named = [] if masked else [key for key, value in record.raw.items() if value != value]  # noqa: PLR0124 (NaN)
     return {key: math.nan for key in named if NOT_TRAINING.search(key) is None}
@@ -94,7 +94,7 @@ class NonFiniteMetric(Detector):
             if name in values and (values[name] is not None or not self._unmeasured(name, values, run))
         }
         broken = {name: value for name, value in logged.items() if value is None or not abs(value) <= OVERFLOW}
-        if record.step == 0:  # before any update, a null was not measured
+        if record.step == 0:  # before any update, null means not measured
             broken = {name: value for name, value in broken.items() if value is not None}
         if broken.keys() <= MEANS and run.masked.left_out:
             broken = {}

@@ -14,22 +14,23 @@ from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.trend import ERRORS, GREW_FAR, LOSS, SHRANK_FAR, Trend, shown
 
 CUT_FAR = 0.4
-"""Share of completions at the length limit that counts beside a flat reward. A healthy public run went from 0 to 0.3 at
-twice the length, at its best reward; the runs that degraded with a flat reward cut off 0.5 and more."""
+"""Truncated share that counts beside a flat reward. A healthy public run went from 0 to 0.3 at twice the length, at its
+best reward; the runs that degraded with a flat reward cut off 0.5 and more."""
 GREW, SHRANK = 2.0, 0.45
-"""Multiples of the first length."""
+"""Multiples of the first length that count as grown and as shrunk."""
 GREW_CUT, CUT_HALF = 1.5, 0.5
-"""The multiple that counts where the limit cuts off half of the completions: it hides further growth."""
+"""The multiple that counts as grown if the limit cuts off half of the completions, which hides further growth."""
 ENTROPY_LOW, ENTROPY_HIGH = 0.4, 2.0
-"""Multiples of the first entropy. Solved runs go far below, with a reward that does not fall."""
+"""Multiples of the first entropy that count as low and as high. Solved runs go far below, with a reward that does not
+fall."""
 LEAST_ENTROPY = 0.02
-"""First entropy (nats per token) below which a fall says nothing (as ``entropy-collapse``)."""
+"""First entropy (nats per token) below which a fall is ignored (as in ``entropy-collapse``)."""
 KL_TIMES, KL_FLOOR = 5.0, 0.5
-"""Multiple of the least mean KL, and nats per token below which a rise is normal."""
+"""Multiple of the least mean KL, and KL in nats per token, below which a rise is normal."""
 
 
 class DriftSign(str, Enum):
-    """One harmful direction, in words that complete a message."""
+    """One harmful direction, as a part of the message."""
 
     REWARD_FELL = "reward fell"
     REWARD_BELOW_START = "reward is below its start"
@@ -42,11 +43,11 @@ class DriftSign(str, Enum):
 
 
 def drift(trend: Trend) -> frozenset[DriftSign]:
-    """The signs that agree that a run degrades; empty where they don't.
+    """The signs that agree that a run degrades; empty if they don't.
 
-    A fallen reward needs one other sign. Without one, and without a gain, these agree: growth with more completions cut
-    off, unless the reward is above its start; completions far shorter at a reward below its start; two other signs
-    at a reward below its start.
+    A fallen reward needs one other sign. Without it, and without a gain, these agree: growth with more completions cut
+    off, unless the reward is above its start; completions far shorter at a reward below its start; two other signs at a
+    reward below its start.
     """
     reward = trend.reward
     if reward.mean is None or reward.start is None:
@@ -82,11 +83,11 @@ def _others(trend: Trend) -> frozenset[DriftSign]:
 
 
 class SlowDegradation(Detector):
-    """The signs have to hold for a share of the run, because means of a few noisy rows agree by chance now and then.
+    """The signs must hold for a share of the run, because means of a few noisy rows agree by chance now and then.
 
-    At the end of a log the last rows count alone: each must lie far below the best, beside completions that shrank or
-    grew, entropy or KL that moved. Two public runs of 19 and 24 rows ended three rows into such a fall. It is an info
-    where nothing shows whether more rows may come.
+    At the end of a log the last rows suffice: each must lie far below the best, beside completions that shrank or grew,
+    entropy or KL that moved. Two public runs of 19 and 24 rows ended three rows into such a fall. It is an info if more
+    rows may come.
     """
 
     explained_by = (
@@ -155,7 +156,7 @@ class SlowDegradation(Detector):
 
 
 def _evidence(trend: Trend) -> dict[str, float | None]:
-    """Newest means next to former ones."""
+    """Newest means beside earlier ones."""
     pairs = {
         "reward_mean": (trend.reward.mean, trend.reward.highest, "best_reward"),
         "completion_length_mean": (trend.length.mean, trend.length.start, "first_length"),

@@ -1,4 +1,4 @@
-"""Updates that are too large: the gradient norm jumps, or a large share of tokens is clipped."""
+"""Updates that are too large: the gradient norm jumps or drifts, or many tokens are clipped."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from grpo_watch.engine.window import Window, deviation
 NO_SIGNAL = 1e-6
 """A norm below this is a step without a learning signal (zero, or the rest of a masked loss), not a small gradient."""
 ABSURD = 1e6
-"""A norm that no gradient of use has: labelled runs stay below 2e4; sums over tokens and an unscaled loss pass it."""
+"""No useful gradient has such a norm: labelled runs stay below 2e4; sums over tokens and an unscaled loss exceed it."""
 WITHIN, REWARD_WITHIN = 20, 10
-"""Rows with a gradient within which spikes count together, and within which a fallen reward is attributed to one."""
+"""Rows with a gradient within which spikes count together, and within which a spike explains a fallen reward."""
 KNOWN = 2.0
-"""Multiple of the run's highest median up to which a norm is nothing new while most groups are solved: the median is
-then that of the KL's gradient, and a group that still differs brings the norm of the first rows back."""
+"""Multiple of the run's highest median up to which a norm is no spike while most groups are solved: the current median
+is then the KL's gradient, and a group that still differs brings back the norm of the first rows."""
 MOST_SILENT = 0.5
-"""Share of groups without a signal that is most of them."""
+"""Zero-std ratio above which most groups count as solved."""
 DRIFT, DRIFTED = "drift", 10.0
-"""Key of the alert about a norm that grows slowly, and how many times the first rows' it is then; labelled healthy runs
-of 60 to 400 rows stay below 2.2."""
+"""Key of the alert about a norm that grows slowly, and its multiple of the first rows' norm; labelled healthy runs of
+60 to 400 rows stay below 2.2."""
 NO_DRIFT = (Reading(Verdict.OK, DRIFT),)
-"""Given on every row below that: the first one comes too soon to end an alert, and so would be the only one."""
+"""Given on every row below that multiple: ending an alert takes more than one."""
 STEADY = (*QUIET, *NO_DRIFT)
 FIND_OUT = (
     "Lower the learning rate, or raise beta; look for entropy and KL that rise with it. Clipping at max_grad_norm "
@@ -41,7 +41,7 @@ FIND_OUT = (
 class GradNormSpike(Detector):
     """Robust z-score of log10 over the last calm rows with a signal; spikes of one batch count once.
 
-    Growth that makes no spikes is judged by the median of the calm rows against that of the first ones.
+    Growth without spikes is judged by the median of the calm rows against that of the first ones.
     """
 
     explained_by = ("non-finite-metric",)
@@ -64,7 +64,7 @@ class GradNormSpike(Detector):
         self.generation, self.same_batch = GenerationRows(), False
 
     def early_sign(self, run: RunView) -> Reading | None:
-        """A norm far above any that a policy learns with."""
+        """A norm far above that of any policy that learns."""
         norm = run.newest("grad_norm")
         if norm is None or norm < ABSURD:
             return None
@@ -98,7 +98,7 @@ class GradNormSpike(Detector):
         return (self._breach(norm, usual, Severity.WARNING if often else Severity.INFO, "again" if often else ""),)
 
     def _jumps(self, norm: float, usual: float, run: RunView) -> bool:
-        """Whether the norm is a spike, which one that the run knows is not while most groups are solved."""
+        """Whether the norm is a spike; while most groups are solved, a norm that the run has reached before is none."""
         spread = max(self.spread_floor, deviation([log10(value) for value in self.calm.values]))
         if (log10(norm) - log10(usual)) / spread < self.z:
             return False
@@ -107,7 +107,7 @@ class GradNormSpike(Detector):
         return not solved or norm >= KNOWN * self.highest
 
     def _after(self, norm: float, usual: float | None, run: RunView) -> Iterable[Reading]:
-        """A spike is more than an info when the reward falls within ten rows."""
+        """A warning about the last spike if the reward falls within ten rows."""
         since = self.row - self.spikes[-1]
         if since >= WITHIN:
             self.spikes.clear()
@@ -116,7 +116,7 @@ class GradNormSpike(Detector):
         return QUIET
 
     def _drift(self, usual: float, run: RunView) -> Iterable[Reading]:
-        """Ten times the first norm is a warning, and an info while the reward does well."""
+        """Judge a norm of ten times the first one: a warning, or an info while the reward does well."""
         if usual < DRIFTED * self.first:
             return NO_DRIFT
         message = f"grad_norm is {usual / self.first:.0f} times that of the first {self.history} rows, and stays there"
@@ -150,7 +150,7 @@ CAP = (
 
 
 class ClipFractionHigh(Detector):
-    """On-policy rows show zero, so only rows with clipping are judged, against the run's own first ones."""
+    """Judges only rows with clipping (on-policy rows show zero), against the run's own first ones."""
 
     explained_by = ("kl-explosion",)
 
@@ -179,7 +179,7 @@ class ClipFractionHigh(Detector):
             return no_data(NotYet("too few rows with clipping yet"))
         middle = median([value for _, _, value in self.clipped])
         if self.bar is None:
-            at_once = self.clipped[0][0] <= self.rows  # else it was low at first and rose
+            at_once = self.clipped[0][0] <= self.rows  # else it began low and rose
             self.bar = self.share_from_start if at_once and middle >= self.share else self.share
         if middle < self.bar or self.row - self.clipped[0][0] >= self.window:
             return QUIET
