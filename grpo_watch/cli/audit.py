@@ -1,4 +1,4 @@
-"""``grpo-watch audit`` and ``advisories``: known bugs that a run or a launch has, and the list of all."""
+"""``grpo-watch audit`` and ``advisories``: the known bugs of a run or a launch, and the list of all known bugs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ FINE, FOUND, NOT_JUDGED = 0, 1, 3
 
 
 def audit_command(given: Namespace) -> int:
-    """Print the advisories that apply; returns 1 where one is more than ``info``, 3 where nothing could be judged.
+    """Print the advisories that apply; returns 1 if any is above ``info``, 3 if nothing could be judged.
 
     Raises:
-        UsageError: nothing was given, or what was given can't be read.
+        UsageError: no run or launch was given, or it can't be read.
     """
     if given.path is None and not given.launch:
         raise UsageError("pass a PATH, or the launch command after -- (grpo-watch audit -- swift rlhf ...)")
@@ -96,7 +96,7 @@ def advisories_command(given: Namespace) -> int:
     """Print one advisory or a list of them; returns 0.
 
     Raises:
-        UsageError: there is no such advisory, or none of the package.
+        UsageError: no advisory or package has the given name.
     """
     name, package = given.name, given.package
     chosen = [each for each in advisories() if name in {None, each.id} and package in {None, each.package}]
@@ -116,7 +116,7 @@ def advisories_command(given: Namespace) -> int:
 
 
 def whole(advisory: Advisory, language: str) -> Iterator[Line]:
-    """All that is known of an advisory, whose words are in this language."""
+    """Every field of an advisory, in the given language."""
     say_so = partial(say, language)
     yield Line(f"{advisory.id}  {advisory.package}: {advisory.title}", "bold")
     shows = ", ".join(advisory.shows) or say_so("nothing shows it")

@@ -1,4 +1,4 @@
-"""``grpo-watch check``: the pipeline over a run's files, once, and a verdict; ``grpo-watch diff``: where two part."""
+"""``grpo-watch check`` judges a run's files once; ``grpo-watch diff`` finds the step from which two runs differ."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
 NAMED = 5
-"""Runs named where a path holds several."""
+"""Most runs named in the error when a path holds several."""
 LARGE = 32 << 20
-"""Bytes of runs from which several processes pay: one takes a second to start, in which it reads four to ten MB."""
+"""Bytes of runs above which several processes pay off: starting one takes a second, in which it reads 4 to 10 MB."""
 
 
 def check_command(given: Namespace) -> int:
     """Check every run under ``given.paths``; prints the report and returns the exit code.
 
     Raises:
-        UsageError: a path is missing, or an option, the settings file, a rule file, the file of results or the cluster
+        UsageError: a path is missing, or an option, the settings file, a rule file, the results file or the Ray cluster
             can't be used.
     """
     if (given.now is not None) + given.running + given.ended > 1:
@@ -101,7 +101,7 @@ def check_command(given: Namespace) -> int:
 
 
 def _from_here(root: Path) -> str:
-    """A run's folder as a command names it: relative below the current folder, else absolute; empty for that folder."""
+    """A run's folder as a command argument: relative below the current folder, empty if equal to it, else absolute."""
     path = os.path.relpath(root)
     if path.startswith(".."):
         return str(root.resolve())
@@ -109,7 +109,7 @@ def _from_here(root: Path) -> str:
 
 
 def _for_people(report: RunReport, folder: str, said: Callable[[str], str]) -> RunReport:
-    """The report with commands that work where the user is, and with notes and problems in their language."""
+    """The report with commands that work in the user's folder, and with notes and problems translated."""
     notes, problems = (tuple(map(said, lines)) for lines in (report.notes, report.problems))
     return replace(report, snapshot=pasteable(report.snapshot, folder), notes=notes, problems=problems)
 
@@ -117,9 +117,9 @@ def _for_people(report: RunReport, folder: str, said: Callable[[str], str]) -> R
 def find_runs(
     paths: Sequence[str], chosen: Settings | None = None, discoverer: Discoverer | RemoteDiscoverer | None = None
 ) -> tuple[list[FoundRun], tuple[str, ...]]:
-    """The runs under all paths, and problems of discovery (one line each).
+    """The runs under all paths, and discovery problems (one line each).
 
-    Addresses of wandb servers are left to a ``discoverer`` that knows them.
+    Addresses of wandb servers need a ``RemoteDiscoverer``.
 
     Raises:
         UsageError: a path does not exist.
@@ -136,10 +136,10 @@ def find_runs(
 
 @contextmanager
 def open_runs(paths: Sequence[str], chosen: Settings) -> Iterator[tuple[list[FoundRun], tuple[str, ...]]]:
-    """Like ``find_runs``, for standard input and addresses on servers, too; runs are read inside the ``with`` block.
+    """Like ``find_runs``, also for standard input and server addresses; read the runs inside the ``with`` block.
 
     Raises:
-        UsageError: a path does not exist, or an address is none.
+        UsageError: a path does not exist, or an address is malformed.
     """
     with local_copies(paths) as places:
         poller = Poller(places, chosen)
@@ -158,7 +158,7 @@ def check_runs(
     *,
     recording: bool = False,
 ) -> list[RunReport]:
-    """Replay each run in this process and report on it.
+    """Replay each run in this process and return the reports.
 
     ``overrides`` (``--set``) wins over the settings file's entry for the run. With ``recording`` the reports carry the
     rows too, which takes memory.
@@ -176,10 +176,11 @@ def judged(
     *,
     alone: bool = False,
 ) -> list[RunReport]:
-    """The reports on all runs below the paths, with their rows; ``alone`` demands that there is one.
+    """The reports on all runs below the paths, with their rows; ``alone`` demands exactly one run.
 
     Raises:
-        UsageError: a path is missing or holds no run, or several; the settings or a rule file can't be used.
+        UsageError: a path is missing, holds no run or, with ``alone``, several; the settings or a rule file can't be
+            used.
     """
     if state not in {each.value for each in EndState}:
         raise UsageError(f"state {state!r}: use {', '.join(each.value for each in EndState)}")
@@ -196,7 +197,7 @@ def judged(
 
 
 def processes_for(jobs: int | None, runs: Sequence[Checked]) -> int:
-    """As many processes as were asked for; by default one for each processor, where there is enough to read."""
+    """``jobs`` if given; else one process per processor if the runs are large enough to pay for it, else 1."""
     if jobs is None:
         channels = {channel.path for run in runs if isinstance(run, FoundRun) for channel in run.channels}
         large = sum(map(size_of, channels)) >= LARGE or any(isinstance(run, RemoteFolder) for run in runs)
@@ -205,10 +206,10 @@ def processes_for(jobs: int | None, runs: Sequence[Checked]) -> int:
 
 
 def parse_time(text: str) -> float:
-    """An ISO 8601 time (local where it names no zone) as Unix seconds.
+    """Parse an ISO 8601 time into Unix seconds; a time without a zone is local.
 
     Raises:
-        UsageError: it is not one.
+        UsageError: the text is not an ISO 8601 time.
     """
     try:
         return datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else "")).timestamp()
@@ -227,8 +228,8 @@ def rendered(  # noqa: PLR0913  what each format needs
     verbose: bool = False,
     language: str = ENGLISH,
 ) -> str:
-    """The reports in the format; the last three are for text, ``fail_on`` decides JUnit's failures."""
-    # Each format's module is imported when it is asked for.
+    """Render the reports; the last three arguments apply to text only, ``fail_on`` decides JUnit failures."""
+    # Import only the requested format's module.
     if output_format == "json":
         return msgspec.json.format(msgspec.json.encode(document(reports, problems)), indent=1).decode() + "\n"
     if output_format == "junit":
@@ -247,7 +248,7 @@ def rendered(  # noqa: PLR0913  what each format needs
 
 
 def write(text: str, output: Path | None) -> None:
-    """Write to stdout, or to the file.
+    """Write to the file, or to stdout if ``output`` is None.
 
     Raises:
         UsageError: the file can't be written.
@@ -262,7 +263,7 @@ def write(text: str, output: Path | None) -> None:
 
 
 def command_line(paths: Sequence[str], given: Namespace, moment: str, state: EndState) -> str:
-    """The command that gives this answer again on the same files, whenever it is called."""
+    """The command that reproduces this verdict on the same files at any later time."""
     words = ["grpo-watch", "check", *(masked(path) if SERVER in path else path for path in paths)]
     words += [word for file in given.rules for word in ("--rules", str(file))]
     words += ["--config", str(given.config)] if given.config is not None else []
@@ -287,10 +288,10 @@ DIFF_CODES = {"same": 0, "parted": 1, "not-evaluable": 3}
 
 
 def diff_command(given: Namespace) -> int:
-    """Print where the two runs part; returns 0 (they do not), 1 (they do) or 3 (too few common rows).
+    """Print the step from which two runs differ; returns 0 (no difference), 1 (they differ) or 3 (too few common rows).
 
     Raises:
-        UsageError: a path is missing or holds no run, or several; the settings or a rule file can't be used.
+        UsageError: a path is missing, holds no run or several; the settings or a rule file can't be used.
     """
     from grpo_watch.report.compare import compare  # noqa: PLC0415  for two runs only
     from grpo_watch.report.compare import document as comparison_document  # noqa: PLC0415  the same

@@ -1,4 +1,4 @@
-"""The commands and their options, declared once; a command's module is imported when it runs, so that help is light."""
+"""Declares the commands and their options; a command's module is imported only when it runs, so that help is fast."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ GROUPS = {
     "notify": "Test the configured receivers.",
     "push": "Manage metrics pushed to Pushgateways.",
 }
-"""Commands that are made of others."""
+"""Commands that only group subcommands, with their help."""
 TAKE_LAUNCH = frozenset({"preflight", "audit"})
-"""Commands whose arguments end at the first ``--``; what follows is a launch, which no parser of ours touches."""
+"""Commands whose own arguments end at the first ``--``; the rest is the launch and is passed on unparsed."""
 
 
 class Option(NamedTuple):
@@ -41,12 +41,12 @@ def switch(name: str, text: str, **settings: Any) -> Option:
 
 
 def choice(name: str, text: str, *values: str) -> Option:
-    """An option with one of these values, the first one by default."""
+    """An option limited to these values; the first is the default."""
     return Option((name,), {"choices": values, "default": values[0], "help": f"{text} (default: {values[0]})."})
 
 
 def whole(text: str) -> int:
-    """A whole number from 1 on, as the type of an option."""
+    """Parse a whole number of at least 1; the type of an option."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text}: must be a whole number, at least 1")
     return int(text)
@@ -59,7 +59,7 @@ COMMON = (
     Option(("--version",), {"action": "version", "version": f"grpo-watch {__version__}", "help": "Show the version."}),
     Option(("-h", "--help"), {"action": "help", "default": SUPPRESS, "help": "Show this message."}),
 )
-"""Every command takes these."""
+"""Options of every command."""
 REPEATED: Mapping[str, Any] = {"action": "append", "default": []}
 FORMAT = choice("--format", "Output format", "text", "json")
 CONFIG = value("--config", "FILE", "Settings file (default: ./grpo-watch.yaml).", type=Path)
@@ -76,9 +76,9 @@ NEWEST = "(default: the newest run below here)."
 
 
 class Subcommand(NamedTuple):
-    """One command: its words (``rules list``), where its function is, what it does, an example, and its options.
+    """One command: its words (``rules list``), its function, its help, an example, and its options.
 
-    The function (``list_command`` in ``cli.rules``) takes the options as attributes, with ``color`` and ``launch``, and
+    ``function`` (``list_command`` in ``cli.rules``) takes the options as attributes, with ``color`` and ``launch``, and
     returns the exit code.
     """
 
@@ -89,7 +89,7 @@ class Subcommand(NamedTuple):
     options: tuple[Option, ...]
 
     def parser(self) -> _Parser:
-        """The parser of its options, the common ones included."""
+        """The parser of its own and the common options."""
         named = (each.settings for each in self.options if not each.names[0].startswith("-"))
         words = [f"[{one['metavar']}]" if one.get("nargs") in {"?", "*"} else one["metavar"] for one in named]
         words += ["[-- COMMAND...]"] if self.name in TAKE_LAUNCH else []
@@ -107,7 +107,7 @@ class Subcommand(NamedTuple):
         return parser
 
     def run(self, arguments: list[str], launch: tuple[str, ...]) -> int:
-        """Run it with its own arguments and those of a launch; returns the exit code.
+        """Run the command with its arguments and the launch; returns the exit code.
 
         Raises:
             UsageError: the arguments are wrong.
@@ -124,12 +124,12 @@ class Subcommand(NamedTuple):
 
 class _Help(RawDescriptionHelpFormatter):
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
-        """As in the list of commands."""
+        """Print the usage as the list of commands does."""
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
 
 class _Parser(ArgumentParser):
-    """Raises our own error, so that wrong use is one line and code 2 as everywhere."""
+    """Raises ``UsageError``, so that wrong usage is reported in one line with code 2, like any other user error."""
 
     def error(self, message: str) -> NoReturn:
         """Refuse a command line.
@@ -357,7 +357,7 @@ COMMANDS: Mapping[str, Subcommand] = MappingProxyType({command.name: command for
 
 
 def overview(group: str = "") -> str:
-    """The list of all commands, or of those of a group."""
+    """The help that lists all commands, or those of a group."""
     inside = f"{group} " if group else ""
     listed = {name[len(inside) :]: each.text for name, each in COMMANDS.items() if name.startswith(inside)}
     if not group:

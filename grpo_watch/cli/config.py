@@ -1,4 +1,4 @@
-"""The settings in force: kept and reloaded by the daemon, shown with their origin by ``grpo-watch config``."""
+"""The settings in force: the daemon keeps and reloads them, ``grpo-watch config`` shows them with their origin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config_command(given: Namespace) -> int:
     """Print every setting as ``name = value  (origin)`` or as JSON, or the JSON schema of grpo-watch.yaml; returns 0.
 
     Raises:
-        ConfigError, RuleError: the settings, or a file of rules that they name, can't be used.
+        ConfigError, RuleError: the settings, or a rule file named in them, can't be used.
     """
     if given.what == "schema":
         print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema()})
@@ -60,15 +60,15 @@ def _text(value: Any) -> str:
 
 
 NEED_A_RESTART = ("listen", "state_dir", "retention", "web", "wandb", "allow_roots")
-"""Settings that a reload does not change; receivers, rules, labels and settings of runs it does."""
+"""Settings that need a restart; a reload applies receivers, rules, labels and per-run settings."""
 
 log = logging.getLogger("grpo_watch.run")
 
 
 class SettingsInForce:
-    """The settings in effect; SIGHUP replaces them if the whole file and its rules load, and otherwise changes nothing.
+    """The settings in effect; SIGHUP replaces them if the whole file and its rules load, else it changes nothing.
 
-    Errors in rule files are raised here, before anything is opened.
+    Errors in rule files are raised by the constructor, before any socket or file is opened.
 
     Args:
         load: reads the settings.
@@ -78,16 +78,16 @@ class SettingsInForce:
         self._load = load
         self.settings = load()
         self.prepare: Callable[[Settings], None] = lambda _: None
-        """Tries what other settings ask for, before they are taken; may raise ``ConfigError``."""
+        """Tests new settings before they are applied; may raise ``ConfigError``."""
         self._rules = rules_to_send(self.settings)
 
     def rules(self) -> Callable[[], RuleSet]:
-        """For a daemon that begins: gives the rules in force when it is first asked, later what ``reload`` gives."""
+        """A function for a new daemon: its first call returns the rules in force, later calls those of ``reload``."""
         first = [self._rules]
         return lambda: first.pop() if first else self.reload()
 
     def reload(self) -> RuleSet:
-        """Take the settings again; answers with their rules. Those that need a restart stay as they are.
+        """Reload the settings and return their rules; settings that need a restart keep their old value.
 
         Raises:
             ConfigError, RuleError: a file can't be used, or a receiver can't be made; the old settings stay.
@@ -109,23 +109,21 @@ class SettingsInForce:
 
 
 def rules_in_force(settings: Settings) -> RuleSet:
-    """The shipped rules with the user's over them; raises ``RuleError`` where a file is wrong."""
+    """The shipped rules with the user's rules on top; raises ``RuleError`` if a file is invalid."""
     detectors = catalogue()
     return rule_set(load_rules(settings.rules, language=settings.language, detectors=detectors), detectors)
 
 
 def rules_to_send(settings: Settings, file: Path | None = None) -> RuleSet:
-    """The rules for commands that notify; refuses a receiver whose ``only_rules`` match no rule.
-
-    A mute of one is logged: it keeps nothing back.
+    """The rules for commands that notify; a mute whose rule pattern matches no rule is only logged.
 
     Raises:
-        RuleError: a file of rules is wrong.
-        ConfigError: a receiver names no rule.
+        RuleError: a rule file is invalid.
+        ConfigError: a receiver's ``only_rules`` matches no rule.
     """
     detectors = catalogue()
     rules = load_rules(settings.rules, language=settings.language, detectors=detectors)
-    names = [rule.name for rule in rules]  # also those that are disabled
+    names = [rule.name for rule in rules]  # disabled rules too
 
     def unknown(pattern: str) -> str | None:
         near = nearest(pattern, names) or "`grpo-watch rules list` lists all"

@@ -1,6 +1,7 @@
 """Asks the running daemon at the address of the settings, with its certificate and token.
 
-The token that a daemon makes for itself is kept in its state, where commands of the same user find it.
+A daemon without a configured token generates one and stores it in its state directory, where commands of the same user
+find it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ UNAUTHORISED = 401
 TOKEN_FILE = "page.json"  # noqa: S105  a file's name
 OWNER_READS = 0o600
 TOKEN_BYTES = 24
-"""Of randomness: 192 bits."""
+"""Random bytes of a token: 192 bits."""
 EVERYWHERE: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  asked at, not bound
 
 
@@ -34,10 +35,10 @@ class DaemonClient:
     """The daemon's API.
 
     Args:
-        settings: those in force: where it listens, what opens it.
+        settings: the settings in force, with the daemon's address, certificate and token.
 
     Raises:
-        ConfigError: the token that the settings name can't be used.
+        ConfigError: the token file in the settings can't be used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,21 +50,21 @@ class DaemonClient:
         own = settings.web.token_file
         self._token = own.read() if own else known_token(settings.state_dir, host, port, os.environ)
         self.link = f"{self.address}/?token={self._token}" if self._token and not own else ""
-        """Opens the page in a browser, where the daemon made its token; else empty."""
+        """The address that opens the page in a browser, if the daemon generated its token; else empty."""
 
     def ask(self, path: str) -> dict[str, Any]:
-        """The JSON answer.
+        """Request a path of the API and return its JSON answer.
 
         Raises:
             OSError: no daemon answers, it refuses (``HTTPError``), or the certificate can't be read.
-            ValueError: the answer is no JSON.
+            ValueError: the answer is not JSON.
         """
         with _opener(self._web, self._token).open(f"{self.address}{path}", timeout=ANSWER_SECONDS) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
 
     def why_not(self, problem: Exception) -> str:
-        """One line about why ``ask`` failed."""
+        """One line that explains why ``ask`` failed."""
         if isinstance(problem, urllib.error.HTTPError) and problem.code == UNAUTHORISED:
             found = "use its --state-dir, or --config with its settings file"
             return f"the daemon at {self.address} requires a token; {found}"
@@ -76,7 +77,7 @@ class DaemonClient:
 
 
 def _said(problem: urllib.error.HTTPError) -> str:
-    """Our daemon's reason for refusing a request; empty if another program answers."""
+    """The reason our daemon gives for refusing a request; empty if another program answered."""
     try:
         return str(json.loads(problem.read(4_096))["error"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -84,7 +85,7 @@ def _said(problem: urllib.error.HTTPError) -> str:
 
 
 def _opener(web: Web, token: str) -> urllib.request.OpenerDirector:
-    """Asks our own daemon, which is behind no proxy and shows the certificate of the settings, under any host name.
+    """Opens requests to our own daemon: no proxy, the certificate from the settings, any host name.
 
     Raises:
         OSError: the certificate can't be read.
@@ -100,16 +101,16 @@ def _opener(web: Web, token: str) -> urllib.request.OpenerDirector:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Another program at the address must not redirect the token elsewhere."""
+    """Refuses redirects, so that another program at the address can't send the token elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
-        """None: an error."""
+        """Return None, which makes the redirect an error."""
 
 
 def keep_token(state: Path, address: str) -> str:
-    """The token in this state, made if there is none; ``address`` (HOST:PORT) is noted as where it is asked for.
+    """The token in this state directory, generated if missing; stores ``address`` (HOST:PORT) beside it.
 
-    A state that can't be written keeps none: then each start has another one, and commands don't find it.
+    If the directory can't be written, every start uses a new token and commands don't find it.
     """
     token = _read(state).get("token") or secrets.token_urlsafe(TOKEN_BYTES)
     _write(state, token, address)
@@ -117,20 +118,20 @@ def keep_token(state: Path, address: str) -> str:
 
 
 def forget_token(state: Path) -> None:
-    """Forget the address at the end, so that no command sends the token to the next program that listens there."""
+    """Remove the stored address on exit, so that no command sends the token to the next program on that port."""
     if token := _read(state).get("token"):
         _write(state, token, "")
 
 
 def noted_address(state: Path) -> str | None:
-    """Where the daemon of this state listens (HOST:PORT); None: it noted nothing, or has ended."""
+    """Where the daemon of this state directory listens (HOST:PORT); None if no daemon runs or no address is stored."""
     return _read(state).get("address") or None
 
 
 def known_token(state: Path | None, host: str, port: int, environ: Mapping[str, str]) -> str:
-    """The token of the daemon that listens there; empty: none is known.
+    """The token of the daemon at this address; empty if unknown.
 
-    Looked for in ``state``, else in all states of this host that have their usual place, the newest first.
+    Searches ``state`` if given, else all state directories of this host in the default place, newest first.
     """
     usual = state_home(environ).glob(f"{socket.gethostname()}-*")
     for folder in [state] if state else sorted(usual, key=_noted, reverse=True):
@@ -151,7 +152,7 @@ def _read(state: Path) -> dict[str, str]:
 
 
 def _write(state: Path, token: str, address: str) -> None:
-    """Replace the file atomically, so that a full disk keeps the old one; an unchanged file is only touched."""
+    """Replace the file atomically, so that a full disk keeps the old content; if unchanged, update its time only."""
     path, fresh, content = state / TOKEN_FILE, state / f"{TOKEN_FILE}.new", {"address": address, "token": token}
     with suppress(OSError):
         if _read(state) == content and stat.S_IMODE(path.lstat().st_mode) == OWNER_READS:

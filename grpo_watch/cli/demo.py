@@ -1,4 +1,4 @@
-"""``grpo-watch demo``: a real frozen run and a healthy one are written again; the real daemon watches both."""
+"""``grpo-watch demo``: replays a recorded frozen run and a healthy one while the real daemon watches both."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from grpo_watch.engine.snapshot import AlertView, RunSnapshot
 from grpo_watch.report.words import evidence_words
 
 SPEED = 3.0
-"""Times faster than the recording of 18 seconds."""
+"""Replay speed relative to the recording, which took 18 seconds."""
 LOOK = 0.1
-"""Seconds between two looks at the daemon."""
+"""Seconds between two polls of the daemon."""
 PATIENCE = 20.0
-"""Seconds granted to the daemon after the last byte was written."""
+"""Seconds the daemon may take after the last byte was written."""
 FROZEN, HEALTHY = "frozen-policy", "healthy-policy"
 STYLES = {"pending": "33", "firing": "1;31", "resolved": "32"}
 
@@ -35,9 +35,9 @@ FIRED, NOTHING_FIRED = 0, 1
 
 
 def demo_command(given: Namespace) -> int:
-    """Replay, show alerts as they change, and print where to look; 0 if and only if an alert fired.
+    """Replay both runs, print alerts as they change and the page's address; returns 0 if and only if an alert fired.
 
-    On a terminal, or with ``given.stay``, it stays up until Ctrl-C.
+    On a terminal, or with ``given.stay``, the page stays up until Ctrl-C.
     """
     stays = given.stay or (sys.stdin.isatty() and sys.stdout.isatty())
     with tempfile.TemporaryDirectory(prefix="grpo-watch-demo-") as folder:
@@ -45,7 +45,7 @@ def demo_command(given: Namespace) -> int:
         run.mkdir()
         healthy.mkdir()
         settings = Settings(listen=_listen(), state_dir=Path(folder) / "state")
-        logging.getLogger("grpo_watch").setLevel(logging.ERROR)  # alerts are printed here, not logged as well
+        logging.getLogger("grpo_watch").setLevel(logging.ERROR)  # alerts are printed here, not logged too
         show("Replaying a real TRL run whose optimizer does nothing, at three times its speed. Its log looks healthy.")
         show(f"A run that learns ({HEALTHY}) is replayed next to it for comparison.")
         with running([str(run), str(healthy)], lambda: settings, lines_of=_brief) as watch:
@@ -70,13 +70,13 @@ def _listen() -> str:
 
 
 def _brief(snapshot: RunSnapshot) -> Iterator[str]:
-    """How many rules live and how many are blind, in one line: which ones, and why not, is on the page."""
+    """The run's first summary line; details are left to the page."""
     for line in islice(summary(snapshot), 1):
         yield f"{line} (details are on the page)" if snapshot.rows else line
 
 
 def _watch(watch: RunningDaemon, frozen: Path, healthy: Path, *, color: bool) -> bool:
-    """Write the runs in threads and print each change of an alert of the frozen one; whether one fired."""
+    """Replay both runs in threads and print each alert change of the frozen one; returns whether an alert fired."""
     stop = threading.Event()
     writers = [
         threading.Thread(target=replay, args=(folder, stop.wait, SPEED), name=f"replay {folder.name}", daemon=True)
@@ -113,7 +113,7 @@ def _complete(snapshot: RunSnapshot | None) -> bool:
 
 
 def _settled(known: dict[tuple[str, str], AlertState]) -> bool:
-    """Whether both the metric and the checksums have fired: the worker hashes checkpoints a little later."""
+    """Whether the metric rule and the checksum rule have both fired: checkpoints are hashed a little later."""
     firing = {rule for (rule, _), state in known.items() if state is AlertState.FIRING}
     return {"kl-stuck-at-zero", "parameters-unchanged"} <= firing
 

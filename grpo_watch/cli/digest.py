@@ -1,4 +1,4 @@
-"""``grpo-watch digest``: checksums of one checkpoint's tensors, or which of them changed between two."""
+"""``grpo-watch digest``: checksums of one checkpoint's tensors, or the differences between two checkpoints."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from grpo_watch.sources.checkpoints.weights import (
 )
 
 SHOWN = 40
-"""Names listed per kind of change, and problems."""
+"""Most names listed per kind of change, and most problems."""
 SAME, DIFFERENT, UNREADABLE = 0, 1, 3
-"""Exit codes of the interface."""
+"""Exit codes of the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestSide:
-    """One of the checkpoints as far as it could be read; each problem has ``file`` and ``message``, one line."""
+    """The readable part of one checkpoint; each problem has a ``file`` and a one-line ``message``."""
 
     weights: CheckpointWeights
     problems: Sequence[Mapping[str, str]]
@@ -65,7 +65,7 @@ def compare_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def document(*sides: DigestSide) -> dict[str, Any]:
-    """The answer about one or two in the schema ``grpo-watch/digest/1``; ``tensors`` counts those of the newer one."""
+    """The answer on one checkpoint or two (schema ``grpo-watch/digest/1``); ``tensors`` counts those of the newer."""
     first, second = sides[0].weights, sides[-1].weights
     problems = [problem for side in sides for problem in side.problems]
     answer: dict[str, Any] = {"schema": "grpo-watch/digest/1"}
@@ -95,7 +95,7 @@ def document(*sides: DigestSide) -> dict[str, Any]:
 
 
 def exit_code(answer: dict[str, Any]) -> int:
-    """3 where anything could not be read whole, else 1 where tensors differ (also between ranks), else 0."""
+    """3 if anything could not be read completely, else 1 if tensors differ (also between ranks), else 0."""
     if answer["problems"]:
         return UNREADABLE
     return DIFFERENT if any(answer.get(what) for what in ("changed", "added", "removed", "ranks_apart")) else SAME
@@ -125,7 +125,7 @@ def _lines(answer: dict[str, Any]) -> Iterator[Line]:
 
 
 def _capped(style: str, lines: list[str], kind: str = "") -> Iterator[Line]:
-    """The first of many lines; a model saved ungathered has a problem per tensor."""
+    """The first ``SHOWN`` lines; a model saved without gathering has one problem per tensor."""
     for line in lines[:SHOWN]:
         yield Line(f"{kind}{visible(line)}", style)
     if len(lines) > SHOWN:
@@ -173,7 +173,7 @@ def _read(path: Path) -> DigestSide:
 
 
 def _summed(draw: Callable[[str], None] | None) -> Callable[[int], None] | None:
-    """Takes the numbers of bytes that are read; how many there will be is not known."""
+    """A callback that adds up bytes read and draws the sum; the total is unknown. None without ``draw``."""
     if draw is None:
         return None
     done = 0
@@ -191,18 +191,17 @@ def _unread(problem: Mapping[str, str]) -> DigestSide:
 
 
 def _problem(file: Path | str, message: str) -> dict[str, str]:
-    """Why a file can't be used, in one line."""
     return {"file": str(file), "message": message}
 
 
 def _located(text: str, path: Path) -> dict[str, str]:
-    """A problem's text begins with the file's name, or its whole path."""
+    """A problem from a text that begins with the file's name or its whole path."""
     name, _, message = text.partition(": ")
     return _problem(path / name if path.is_dir() else path, message)
 
 
 def _weights(path: Path, limits: ReadLimits) -> CheckpointWeights | None:
-    """Links inside the named folder are followed within it; a named link itself leads where the user wants it to."""
+    """Digest a checkpoint folder or weight file; links inside it must stay inside, the path itself may be a link."""
     real = Path(os.path.realpath(path))
     if real.is_dir():
         return digest_checkpoint(real, (real,), limits)

@@ -1,4 +1,4 @@
-"""``grpo-watch explain``: a rule's runbook and how it ships, the page of a check of preflight, or a known bug."""
+"""``grpo-watch explain``: prints a rule's runbook and settings, the page of a preflight check, or an advisory."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from grpo_watch.rules.runbook import Runbook, parameters_of, runbook_for
 
 SCHEMA = "grpo-watch/explain/1"
 COMMENT = re.compile(r"<!--[^\n]{0,200}-->\n")
-"""Marks that only tools read."""
+"""HTML comments in runbooks, which are for tools only."""
 
 
 def explain_command(given: Namespace) -> int:
     """Print the runbook and settings of a rule (shipped or the user's), a check's page or an advisory; returns 0.
 
     Raises:
-        UsageError: there is no such rule (the nearest names are given).
+        UsageError: no rule, check or advisory has this name; suggests the nearest ones.
         ConfigError: the settings can't be used.
         RuleError: a rule file can't be used.
     """
@@ -51,7 +51,7 @@ def explained(name: str, chosen: Settings) -> tuple[dict[str, Any], str]:
     """The page of a rule, a preflight check or a known bug: as JSON document and as text.
 
     Raises:
-        UsageError: there is nothing of this name (the nearest names are given).
+        UsageError: nothing has this name; suggests the nearest ones.
     """
     detectors = catalogue()
     rules = {rule.name: rule for rule in load_rules(chosen.rules, language=chosen.language, detectors=detectors)}
@@ -90,14 +90,14 @@ def _as_json(rule: Rule, detectors: Mapping[str, type[Detector]], runbook: Runbo
 
 
 def _hints(rule: Rule) -> str:
-    """The fix in general, and in the words of each framework that differs."""
+    """The rule's general fix, and the fixes in the terms of frameworks that differ."""
     return "\n>\n".join(
         [f"> {general(rule.hint)}", *(f"> **{name}**: {general(hint)}" for name, hint in rule.hints.items())]
     )
 
 
 def _shown(rule: Rule, runbook: Runbook) -> str:
-    """The runbook with how the rule ships under its summary, which is in the language of the rules."""
+    """The runbook with the rule's shipped settings under its summary; the summary is in the language of the rules."""
     head, separator, body = runbook.text.partition("\n## ")
     if rule.translated:
         head = f"# {rule.name}\n\n{rule.summary}"

@@ -1,4 +1,4 @@
-"""Turns settings into the HTTP side of a daemon: its socket, bound before anything else starts, and its addresses."""
+"""Builds the HTTP side of a daemon from settings: its socket, bound before anything else starts, and its addresses."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PLAIN = "the token and the page are sent unencrypted: set web.tls_cert and web.t
 
 
 class HttpListener:
-    """The bound socket with its access keys, TLS and server.
+    """The bound socket with its access keys, TLS context and server.
 
     Raises:
-        UsageError: the address is taken, or a token, a certificate or a key can't be used.
+        UsageError: the address is in use, or a token, a certificate or a key can't be used.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -37,15 +37,14 @@ class HttpListener:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` as it is bound."""
+        """The bound address as ``HOST:PORT``."""
         return address(self._listener)
 
     @property
     def page(self) -> str:
-        """The page's address for people and links, as the settings have it or as the page would answer; else empty.
+        """The page's URL: from the settings, else from the bound address; empty if the page would refuse requests.
 
-        On another address than loopback it answers only with a key, and where it listens everywhere only under a name
-        that is allowed.
+        Beyond loopback the page needs an access key; on a wildcard address it also needs an allowed host name.
         """
         everywhere, anywhere = self._host in EVERYWHERE, self._keys.anywhere
         if self._web.url or not (anywhere or is_loopback(self._host)) or (everywhere and not self._allowed):
@@ -55,24 +54,24 @@ class HttpListener:
 
     @property
     def sent(self) -> str:
-        """The page's address in messages: empty where only this machine reaches it, unless the settings have it."""
+        """The page's URL for messages: empty if only this machine can reach it and the settings have none."""
         return "" if is_loopback(self._host) and not self._web.url else self.page
 
     @property
     def link(self) -> str:
-        """The address that opens the page on this machine, with the token the daemon made; else empty."""
+        """The URL that opens the page on this machine, with the generated token if any; empty without a page."""
         port = self.address.rpartition(":")[2]
         page = self.page or (f"{self._scheme}://127.0.0.1:{port}/" if self._host in EVERYWHERE else "")
         token = self._keys.token
         return f"{page}?token={token.read()}" if page and isinstance(token, OwnToken) else page
 
     def protect(self, state: Path) -> None:
-        """Make the token or take the stored one, unless the settings have their own access keys."""
+        """Load the stored token or generate one, unless the settings configure access."""
         if not (self._web.open or self._keys.token or self._keys.anywhere):
             self._keys = AccessKeys(OwnToken(keep_token(state, self.address)))
 
     def unprotect(self, state: Path) -> None:
-        """Nothing listens any more: no client sends the token there."""
+        """Forget the stored address, so that no client sends the token to a port where nobody listens."""
         if isinstance(self._keys.token, OwnToken):
             forget_token(state)
 
@@ -85,7 +84,7 @@ class HttpListener:
         return [*lines, PLAIN] if plain else lines
 
     def serve(self, watch: Daemon, state: Path | None = None) -> HttpListener:
-        """Make the server over a daemon that keeps this state, to be started."""
+        """Create the server for a daemon with this state directory; ``start`` starts it."""
         self._state = state
         if state is not None:
             self.protect(state)
@@ -96,33 +95,33 @@ class HttpListener:
 
     @property
     def threads(self) -> list[threading.Thread]:
-        """In which the server answers."""
+        """The server's threads, which must stay alive."""
         return [self._server.thread] if self._server is not None else []
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         if self._server is not None:
             self._server.start()
 
     def stop(self) -> None:
-        """Stop answering, give the socket up, and forget the token."""
+        """Stop serving, close the socket, and remove the stored address."""
         if self._server is not None:
             self._server.stop()
         if self._state is not None:
             self.unprotect(self._state)
 
     def close(self) -> None:
-        """Give the socket up, where no server took it."""
+        """Close the socket if no server was created."""
         self._listener.close()
 
 
 def hosts_of(host: str) -> list[str]:
-    """Names under which the page may be opened because the daemon listens there."""
+    """Host names under which the page may be opened because of the listen address; none for a wildcard address."""
     return [] if host in EVERYWHERE else [f"[{host}]" if ":" in host else host]
 
 
 def protection_of(web: Web) -> tuple[AccessKeys, ssl.SSLContext | None]:
-    """The access keys of the page and the TLS context (None: no encryption) of these settings.
+    """The page's access keys and TLS context (None: no encryption) from these settings.
 
     Raises:
         ConfigError: a token, a certificate or a key can't be used.

@@ -1,4 +1,4 @@
-"""Prints on the terminal, line by line, the state of watched runs."""
+"""Prints the state of watched runs on the terminal, line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from grpo_watch.safe_text import visible
 
 
 def summary(snapshot: RunSnapshot) -> Iterator[str]:
-    """Lines about a run once it was read: its step, how much of it is judged, and what fires."""
+    """Lines about a run after its first read: its step, the coverage of its rules, and its firing findings."""
     if not snapshot.rows and not snapshot.findings:
         yield say(snapshot.language, "watching {run}: no row yet", run=snapshot.run)
         return
@@ -33,7 +33,7 @@ def summary(snapshot: RunSnapshot) -> Iterator[str]:
 
 
 def firing(snapshot: RunSnapshot) -> Iterator[str]:
-    """A line for each finding that fires and that nothing explains."""
+    """A line for each firing finding that no other finding explains."""
     for view in views(snapshot):
         found = view.finding
         if view.fires:
@@ -47,7 +47,7 @@ def _since(found: Finding, language: str) -> str:
 
 
 def verdict(run: RunOverview) -> Iterator[str]:
-    """Lines about a run when the command exits: all runs have ended or are lost, or the watch was stopped before."""
+    """Lines about a run when the command exits, because all runs have ended or are lost, or the user stopped it."""
     snapshot = run.snapshot
     words = "{run} is not found any more; its last step was {step}" if run.lost else "{run} ended at step {step}"
     if run.active:
@@ -61,7 +61,7 @@ def verdict(run: RunOverview) -> Iterator[str]:
 
 
 def show(*lines: str) -> None:
-    """Write lines for people to stdout at once; ignores a closed pipe."""
+    """Write lines to stdout and flush; ignores a closed pipe."""
     with suppress(OSError):
         sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The entry point: turns a command line into one call of a command, and errors into one line and an exit code."""
+"""The entry point: runs the command on the command line; turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from grpo_watch.errors import GrpoWatchError, StateInUseError, UsageError
 from grpo_watch.safe_text import visible
 
 OK, INTERNAL, USAGE, STATE_IN_USE, INTERRUPTED = 0, 1, 2, 4, 130
-"""Exit codes of the interface (130: Ctrl-C, as shells expect)."""
+"""Exit codes of the command line (130: Ctrl-C, as shells expect)."""
 
 YOUNG = 100_000
-"""Objects between two collections: those of every 10,000 take a tenth of the time of a short ``check``. The daemon sets
-its own."""
+"""Allocations between two garbage collections: at 10,000 they take a tenth of a short ``check``. The daemon sets its
+own threshold.
+"""
 
 
 def main() -> None:
@@ -28,7 +29,7 @@ def main() -> None:
     gc.set_threshold(YOUNG)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal of another encoding than UTF-8 lacks some signs
+            stream.reconfigure(errors="replace")  # a terminal encoding other than UTF-8 lacks some characters
     code = run_cli(sys.argv[1:])
     if threading.active_count() == 1:
         _leave(code)
@@ -36,9 +37,9 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """End without taking the interpreter apart, an eighth of the time of a short command.
+    """Exit without interpreter shutdown, which takes an eighth of a short command.
 
-    Returns where what is written does not arrive (a full disk), which the interpreter reports.
+    Returns if the output can't be written (a full disk): the interpreter then reports the error at shutdown.
     """
     try:
         sys.stdout.flush()
@@ -52,7 +53,7 @@ def _leave(code: int) -> None:
 
 
 def run_cli(arguments: list[str]) -> int:
-    """Run one command line; returns its exit code and never raises for what a user can cause."""
+    """Run one command line; returns its exit code and never raises for user errors."""
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt:
@@ -62,12 +63,12 @@ def run_cli(arguments: list[str]) -> int:
         return OK
     except GrpoWatchError as error:
         return _fail(str(error), _exit_code(error))
-    except Exception as error:  # the last resort: one line, the traceback on request
+    except Exception as error:  # last resort: one line, the traceback on request
         if {"-v", "-vv", "--verbose"} & set(_split(arguments)[0]):
             raise
         from grpo_watch.credentials import masked  # noqa: PLC0415  only here
 
-        message = masked(f"{type(error).__name__}: {error}")  # any library may have written it
+        message = masked(f"{type(error).__name__}: {error}")  # the text may come from any library
         return _fail(f"internal error: {message} (use -v for the traceback)", INTERNAL)
 
 
@@ -90,7 +91,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Our own arguments, and the launch behind the first ``--``."""
+    """Split off our own arguments from the launch behind the first ``--``."""
     if not TAKE_LAUNCH.intersection(arguments[:1]) or "--" not in arguments:
         return arguments, ()
     at = arguments.index("--")
@@ -104,13 +105,13 @@ def _exit_code(error: GrpoWatchError) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    line = " ".join(message.split())  # it may name a file of a run: a terminal must not obey it
+    line = " ".join(message.split())  # the message may name a file of a run: no control characters reach the terminal
     sys.stderr.write(f"grpo-watch: {visible(_in_words(line))}\n")
     return code
 
 
 def _in_words(message: str) -> str:
-    """The message in the reader's language: that of the settings in this folder, else of the environment."""
+    """The message in the user's language: of the settings in this folder, else of the environment."""
     from grpo_watch.config.settings import reader_language  # noqa: PLC0415  only here
     from grpo_watch.report.words import sentence_words  # noqa: PLC0415  only here
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 LONGEST_WAIT = "50s"
-"""By default: many clients give up after 60 s. A longer one is the client's to ask for."""
+"""Default wait: many clients give up after 60 s. Clients may ask for a longer one."""
 MOST = 50
 INSTRUCTIONS = (
     "Judges GRPO training runs. `check` gives a verdict with evidence, `wait` blocks until a run is in trouble, "
@@ -211,7 +211,7 @@ def wait(path: str, until: str = "critical", timeout: str = LONGEST_WAIT) -> dic
 
 
 def _plain_errors(tool: Callable[P, T]) -> Callable[P, T]:
-    """Expected errors reach the client as one line."""
+    """Pass expected errors to the client as one line."""
     from mcp.server.mcpserver.exceptions import ToolError  # noqa: PLC0415  an extra
 
     @wraps(tool)

@@ -20,7 +20,7 @@ FAILED = 1
 
 
 def test_command(given: Namespace) -> int:
-    """Print one line for each receiver; returns 1 where one did not take the message.
+    """Print one line for each receiver; returns 1 if one rejected the message.
 
     Raises:
         UsageError: no receiver is configured, one can't be made, or the run has no finding.
@@ -41,7 +41,7 @@ def test_command(given: Namespace) -> int:
 
 
 def _tried(settings: Settings, notification: Notification, now: float) -> Iterator[tuple[str, bool, str]]:
-    """For each receiver its name, whether it took the message, and its answer."""
+    """Each receiver's name, whether it accepted the message, and its answer."""
     from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot  # noqa: PLC0415
     from grpo_watch.notify.receiver import DeliveryResult, ReceiverContext, build  # noqa: PLC0415
 
@@ -51,16 +51,16 @@ def _tried(settings: Settings, notification: Notification, now: float) -> Iterat
             yield receiver.name, True, "skipped: receives no notifications"
             continue
         outcome = receiver.send(notification)
-        if not outcome.reached:  # it takes no messages, such as a heartbeat
+        if not outcome.reached:  # the receiver takes no messages, such as a heartbeat
             outcome = receiver.refresh((), DaemonSnapshot(), now)
         yield receiver.name, outcome.result is DeliveryResult.DELIVERED, outcome.detail
 
 
 def alert_of(path: Path, settings: Settings, now: float) -> Notification:
-    """The message of the run's first root finding, as the daemon would have sent it, without sparklines.
+    """The message of the run's first root finding, as the daemon would have sent it, but without sparklines.
 
     Raises:
-        UsageError: nothing is there, or no run has a finding that the verdict counts.
+        UsageError: the path holds no run, or no run has a finding that the verdict counts.
     """
     from grpo_watch.cli.check import check_runs, find_runs  # noqa: PLC0415
     from grpo_watch.engine.records import Tick  # noqa: PLC0415
@@ -101,7 +101,7 @@ def alert_of(path: Path, settings: Settings, now: float) -> Notification:
 
 
 def sample(now: float) -> Notification:
-    """An alert of a run that does not exist, which its text explains, without a runbook; each second has its own id."""
+    """A sample alert of a run that does not exist, without a runbook; its id changes every second."""
     from grpo_watch.notify.message_text import TEST_RULE  # noqa: PLC0415
     from grpo_watch.store.messages import FIRING, Notification  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""``grpo-watch preflight``: judges a launch before it starts, from its files and its command line alone."""
+"""``grpo-watch preflight``: judges a launch before it starts, from its files and command line alone."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ VERSION = re.compile(r"\d+(?:\.\d+)*(?:[.+-]?[a-z]\w*(?:[.+-]\w+)*)?", re.IGNORE
 
 
 def preflight_command(given: Namespace) -> int:
-    """Judge one launch; prints the answer and returns the exit code.
+    """Judge one launch and print the answer; returns the exit code.
 
     Raises:
-        UsageError: nothing was given, or what was given can't be read.
+        UsageError: no launch was given, or it can't be read.
     """
     if given.path is None and not given.launch:
         raise UsageError("pass a FILE, or the launch command after -- (grpo-watch preflight -- swift rlhf ...)")
@@ -40,10 +40,10 @@ def preflight_command(given: Namespace) -> int:
 
 
 def check_options(options: GivenOptions) -> None:
-    """Refuse an unknown framework, and a version that is none.
+    """Refuse an unknown framework or an invalid version.
 
     Raises:
-        UsageError: the framework is unknown, or what is given as its version is none.
+        UsageError: the framework is unknown, or its version is not a version number.
     """
     if options.framework is not None and options.framework not in launch_facts():
         raise UsageError(
@@ -56,7 +56,7 @@ def check_options(options: GivenOptions) -> None:
 def as_text(
     launch: Launch, assessment: Assessment, *, color: bool, width: int | None = None, language: str = ENGLISH
 ) -> str:
-    """The answer as lines for people, wrapped at ``width`` columns; by default as wide as the terminal."""
+    """The answer as text, wrapped at ``width`` columns, by default at the terminal's width."""
     from grpo_watch.preflight.text_report import render  # noqa: PLC0415  not needed for JSON
 
     return printed(render(launch, assessment, language), color=color, width=width)

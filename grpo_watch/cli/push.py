@@ -1,4 +1,4 @@
-"""Makes the dispatcher and its receivers from settings; ``push clean`` removes their groups from Pushgateways."""
+"""Builds the dispatcher and receivers from settings; ``push clean`` removes a watcher's groups from Pushgateways."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class PushSetup:
     """The dispatcher of a daemon and its receivers.
 
     Args:
-        current: the settings in force; mutes and the backlog's are asked again each time.
+        current: the settings in force; mutes and backlog settings are re-read every time.
         page: address of the status page in messages, or empty.
-        instance: names this watcher where several push to one place.
-        daemon: the daemon, once there is one.
+        instance: name of this watcher if several push to one place.
+        daemon: returns the daemon, or None before it exists.
 
     Raises:
-        ConfigError: a receiver can't be made (a secret that can't be read, a missing library).
+        ConfigError: a receiver can't be made (unreadable secret, missing library).
     """
 
     def __init__(self, current: SettingsInForce, page: str, instance: str, daemon: Callable[[], Daemon | None]) -> None:
@@ -51,12 +51,12 @@ class PushSetup:
         self.dispatcher = NotificationDispatcher(routed, lambda: current.settings, page, random.random)
 
     def delivery_workers(self, daemon: Daemon, ring: Callable[[], None]) -> list[DeliveryWorker]:
-        """The delivery workers of the receivers; ``ring`` wakes the engine."""
+        """One delivery worker per receiver; ``ring`` wakes the engine."""
         context = WorkerContext(daemon.snapshot, time.time, time.monotonic, random.random, ring)
         return [DeliveryWorker(outbox, context) for outbox in self.dispatcher.outboxes]
 
     def prepare(self, fresh: Settings) -> None:
-        """Try the receivers of other settings, all of them: a mistake in one leaves the old settings in force.
+        """Build and close all receivers of new settings, so that a mistake leaves the old settings in force.
 
         Raises:
             ConfigError: a receiver can't be made.
@@ -65,15 +65,15 @@ class PushSetup:
             each.receiver.close()
 
     def outdated(self) -> bool:
-        """Whether the settings ask for other receivers by now."""
+        """Whether the current settings name other receivers than these."""
         return self._current.settings.sinks != self._sinks
 
 
 def clean_command(given: Namespace) -> int:
-    """Remove the groups that a watcher which ended left in its Pushgateways; returns 1 when one can't be removed.
+    """Remove the groups that an ended watcher left in its Pushgateways; returns 1 if one can't be removed.
 
     Raises:
-        UsageError: a setting can't be used, there is no Pushgateway in them, or it is not known what was watched.
+        UsageError: a setting can't be used, no Pushgateway is configured, or the watched paths are unknown.
     """
     settings = load_settings({"state_dir": given.state_dir}, config=given.config).settings
     folder = settings.state_dir

@@ -1,4 +1,4 @@
-"""``grpo-watch rules``: the rules in force, the problems of rule files, their tests, and when they would have fired."""
+"""``grpo-watch rules``: lists the rules in force, lints and tests rule files, and backtests them on runs."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def _write(document: Mapping[str, Any], lines: Iterator[str], output_format: str
 
 
 def needs_of(rule: Rule, detectors: Mapping[str, type[Detector]]) -> tuple[tuple[str, ...], ...]:
-    """Alternatives of evidence that the rule needs; none where it needs nothing in particular."""
+    """The alternative sets of metrics the rule needs; empty if it needs nothing in particular."""
     if rule.when is not None:
         return (tuple(name for name in compile_expression(rule.when).names if name != "step"),)
     return detectors[rule.detector or rule.name].needs
 
 
 def origin_of(rule: Rule) -> str:
-    """``shipped``, or the place in the user's file."""
+    """``shipped``, or the rule's place in the user's file."""
     return "shipped" if Path(rule.where.rpartition(":")[0]).parent == packs_folder() else rule.where
 
 
@@ -98,12 +98,12 @@ def _matches(match: Mapping[str, str]) -> str:
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Aligned columns, the last one as long as it is."""
+    """Aligned columns; the last column is not padded."""
     return (line.plain.rstrip() for line in aligned([head, *rows]))
 
 
 def lint_command(given: Namespace) -> int:
-    """Print the problems of the files, or of the rules in effect; returns 1 if there are any, else 0.
+    """Print the problems of the files, or of the rules in effect; returns 1 if there is any, else 0.
 
     Raises:
         UsageError: a file is missing.
@@ -117,9 +117,9 @@ def lint_command(given: Namespace) -> int:
 
 
 def test_command(given: Namespace) -> int:
-    """Run every test, or those of the shipped rules, under the rules in effect; returns 1 where one fails, else 0.
+    """Run every test, or the tests of the shipped rules, under the rules in effect; returns 1 if one fails, else 0.
 
-    ``given.rules`` lie over the shipped rules, else the rule files of the settings.
+    ``given.rules`` are added to the shipped rules; by default the rule files of the settings are.
 
     Raises:
         UsageError: a file is missing, or a test or rule file can't be read.
@@ -174,9 +174,9 @@ def _problem(error: RuleError) -> dict[str, object]:
 
 
 def backtest_command(given: Namespace) -> int:
-    """Try the rules of a file (or of every ``*.yaml`` in a folder) on runs; returns 0.
+    """Replay runs under the rules of a file (or of every ``*.yaml`` in a folder) and print the findings; returns 0.
 
-    Only these rules are judged: a finding is explained (and its severity lowered) by another one of theirs at most.
+    Only these rules are judged: findings are explained, and their severity lowered, only by findings of these rules.
 
     Raises:
         UsageError: a path is missing, no run or no rule was found, or a rule file can't be used.
@@ -200,7 +200,7 @@ def backtest_command(given: Namespace) -> int:
 
 
 def _result(snapshot: RunSnapshot, view: RuleView) -> dict[str, Any]:
-    """One rule over one run: every time it fired, and why it could not see where it never judged anything."""
+    """One rule on one run: every episode, and the reason if the rule stayed blind throughout."""
     findings = (finding for finding in snapshot.findings if finding.rule == view.rule)
     return {
         "rule": view.rule,

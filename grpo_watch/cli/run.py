@@ -85,7 +85,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A daemon that runs, where its page is served (``HOST:PORT``), and the link that opens it."""
+    """A running daemon, the address that serves its page (``HOST:PORT``), and the link that opens the page."""
 
     daemon: Daemon
     service: Service
@@ -96,16 +96,16 @@ class RunningDaemon:
     pollers: Sequence[threading.Thread] = ()
 
     def wait(self, each: Callable[[], None] = lambda: None) -> int:
-        """The exit code, once it was stopped, is done, or died; ``each`` is called all the while."""
+        """Wait until the daemon is stopped, done or dead and return the exit code; calls ``each`` meanwhile."""
         self.service.wait([*self.servers.threads, *self.pollers], each)
         return FAILED if self.service.failed else STOPPED
 
 
 def run_command(given: Namespace) -> int:
-    """Watch runs; returns when stopped or done (0), or when a part of the daemon died or a run was lost (1).
+    """Watch runs; returns 0 when stopped or done, 1 when a part of the daemon died or a run was lost.
 
     Raises:
-        UsageError: a setting can't be used, there is nothing to watch, the port is taken, state can't be kept.
+        UsageError: a setting can't be used, there is nothing to watch, the port is in use, or state can't be stored.
         StateInUseError: another daemon holds the state directory.
     """
     names = ("listen", "state_dir", "rules", "io_limit")
@@ -135,7 +135,7 @@ def run_command(given: Namespace) -> int:
 def _watched(
     watch: RunningDaemon, manager: SystemdNotifier, collections: PacedCollections, deadline: Deadline
 ) -> int | None:
-    """The exit code; None where another daemon is to go on, see ``Daemon.begins_again``."""
+    """The exit code; None if a new daemon must take over, see ``Daemon.begins_again``."""
     daemon = watch.daemon
 
     def each() -> None:
@@ -163,12 +163,12 @@ def running(
     """A daemon that runs inside the ``with`` block.
 
     Args:
-        given: what to watch, besides what the settings name.
-        load: the settings; asked at the start, unless there was one before, and at each reload.
+        given: paths to watch in addition to those in the settings.
+        load: reads the settings: at each reload, and at the start unless ``before`` is given.
         exit_when_done: end when every run has ended.
-        lines_of: gives the lines to print for a run once it was read.
+        lines_of: gives the lines to print for a run after its first read.
         inbox: where signals are put.
-        before: that of the daemon whose place it takes.
+        before: the basis of the daemon that this one replaces.
     """
     given = given if isinstance(given, FollowedPaths) else FollowedPaths(list(given))
     daemons = list[Daemon]()
@@ -208,7 +208,7 @@ def running(
         yield RunningDaemon(daemon, service, servers, front.address, front.link, basis, poller.threads)
     finally:
         service.close()
-        if daemon.begins_again:  # the descriptors of a process that ends need no care
+        if daemon.begins_again:  # descriptors of an exiting process need no closing
             bell.close()
         poller.close()
         servers.stop()
@@ -217,14 +217,14 @@ def running(
 def _opened(
     given: FollowedPaths, load: Load, before: Basis | None, daemon: Callable[[], Daemon | None]
 ) -> tuple[Basis, HttpListener, PushSetup]:
-    """Settings, paths and state of a new daemon, with its sockets and receivers."""
+    """Settings, paths and state of a new daemon, with its bound socket and receivers."""
     current = before.current if before else SettingsInForce(load)
     settings = current.settings
     named = given.paths if before or given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]
     places = before.places if before else watched_paths(named, settings)
     own = default_state_dir(places, socket.gethostname(), os.environ)
     folder = before.folder if before else settings.state_dir or given.state or own
-    # `:0` chose a port that others know by now
+    # a successor keeps the port that `:0` chose: clients know it by now
     front = HttpListener(msgspec.structs.replace(settings, listen=before.address) if before else settings)
     try:
         last = before.state_writer if before else None
@@ -238,14 +238,14 @@ def _opened(
 
 
 def _tell(shown: set[str], lines_of: LinesOf, snapshot: RunSnapshot) -> None:
-    """Print the lines of a run that was read for the first time."""
+    """Print a run's lines after its first read, once."""
     if snapshot.run not in shown:
         show(*lines_of(snapshot))
     shown.add(snapshot.run)
 
 
 def plan_of(settings: Settings, *, exit_when_done: bool, page: str = "") -> DaemonOptions:
-    """How the daemon behaves under these settings."""
+    """The daemon's options from these settings."""
     return DaemonOptions(
         retention_days=settings.retention.days,
         retention_bytes=settings.retention.max_mb * 1e6,
@@ -260,7 +260,7 @@ def options_for(
     ended: Callable[[Path], bool] = lambda _: False,
     overrides: Overrides = NO_SETTINGS,
 ) -> WatchOptions:
-    """The settings of a run (file, ``--set``) and whether its input has ended."""
+    """The options for watching one run: its settings (file, ``--set``) and whether its input has ended."""
     over = partial(ended, found.root)
     entry = entry_for(found.root, settings.runs, found.files, found.remote)
     care = ReadLimits(bytes_per_second(settings.io_limit) if settings.io_limit else 0.0)
@@ -272,7 +272,7 @@ def options_for(
 
 
 def kept_texts(settings: Settings) -> KeptTexts:
-    """How much of prompts and completions the privacy settings let the daemon keep."""
+    """How much text of prompts and completions the privacy settings allow the daemon to keep."""
     if not settings.privacy.examples:
         return KeptTexts.NOTHING
     return KeptTexts.BEGINNINGS if settings.privacy.completions else KeptTexts.EXCERPT

@@ -1,4 +1,4 @@
-"""``grpo-watch sources``: the runs of a path, the records of each channel, and the blind rules."""
+"""``grpo-watch sources``: lists the runs of a path, the records of each channel, and the blind rules."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ FOUND, NOTHING_FOUND = 0, 3
 
 @dataclass(frozen=True, slots=True)
 class ExaminedRun:
-    """A found run after one pass over its files. ``stats`` has an entry for every channel that was opened.
+    """A found run after one pass over its files. ``stats`` has an entry for every opened channel.
 
-    ``notes`` are warnings: contradicting channels, a network file system, rows in an unknown notation.
+    ``notes`` are warnings: contradictory channels, a network file system, rows in an unknown notation.
     """
 
     found: FoundRun
@@ -55,7 +55,7 @@ class ExaminedRun:
 
 
 def sources_command(given: Namespace) -> int:
-    """Print what ``given.paths`` hold; 0 when a run was found, 3 when none was.
+    """Print the runs and channels under ``given.paths``; returns 0 if a run was found, 3 if not.
 
     Raises:
         UsageError: a path does not exist, or an option, the settings file or a rule file can't be used.
@@ -73,7 +73,7 @@ def sources_command(given: Namespace) -> int:
 
 
 def examine(found: FoundRun, chosen: Settings, overrides: Mapping[str, Scalar], rules: Sequence[Rule]) -> ExaminedRun:
-    """Read a run once, as ``check`` does with the same settings, and count the records of each channel."""
+    """Read a run once as ``check`` does, with the same settings, and count the records of each channel."""
     read = read_run(found, rules, catalogue(), Tick(time.time(), live=False), chosen, overrides)
     assembler = read.pipeline.assembler
     notes = (
@@ -161,7 +161,7 @@ def _as_text(
 
 
 def _lines(one: ExaminedRun) -> Iterator[Line]:
-    """One run's block."""
+    """The lines about one run."""
     snapshot, found, say_so = one.snapshot, one.found, partial(say, one.snapshot.language)
     said, colon = partial(sentence_words, snapshot.language, part="errors"), say_so(": ")
     name = " ".join(part for part in (snapshot.framework, snapshot.version) if part)
@@ -195,13 +195,13 @@ def _lines(one: ExaminedRun) -> Iterator[Line]:
 
 
 def _place(channel: FoundChannel) -> str:
-    """The file; where the settings of a run are looked for, the folder."""
+    """The channel's file, or the folder for the settings channel."""
     settings = channel.what is ChannelContent.RUN_CONFIG
     return channel.name.removesuffix("run-config") or "./" if settings else channel.name
 
 
 def _worth_showing(channel: FoundChannel, stats: SourceStats | None) -> bool:
-    """Folders without configuration files are re-read often but have no settings yet."""
+    """Whether to list the channel: settings folders without configuration files are not listed."""
     silent = stats is not None and not (stats.records or stats.problem or stats.skipped)
     return not (channel.what is ChannelContent.RUN_CONFIG and silent)
 

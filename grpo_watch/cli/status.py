@@ -21,10 +21,10 @@ SCHEMA = "grpo-watch/status/1"
 
 
 def status_command(given: Namespace) -> int:
-    """Print the state of the daemon at the configured address; returns 3 where none answers.
+    """Print the state of the daemon at the configured address; returns 3 if none answers.
 
     Raises:
-        ConfigError: the settings, or the token that they name, can't be used.
+        ConfigError: the settings, or the token file in them, can't be used.
     """
     listen, state_dir = given.listen, given.state_dir
     if listen is None and state_dir is not None:
@@ -51,7 +51,7 @@ def status_command(given: Namespace) -> int:
 def _lines(runs: Sequence[Mapping[str, Any]], language: str, *, verbose: bool) -> Iterator[str]:
     """One line per run, worst first, and one per finding that fires or that the verdict still counts.
 
-    What the daemon says is in its own language.
+    Texts from the daemon are in the daemon's language.
     """
     say_so = partial(say, language)
     colon, comma = say_so(": "), say_so(", ")
@@ -81,7 +81,7 @@ def _urgency(run: Mapping[str, Any]) -> tuple[int, bool, str]:
 
 
 def _unable(rules: Sequence[Mapping[str, Any]], language: str, *, verbose: bool) -> Iterator[str]:
-    """Broken rules; with ``verbose`` the blind ones too, by kind and reason."""
+    """Broken rules; with ``verbose`` also the blind ones, by kind and reason."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for rule in rules:
         if rule["status"] == "broken" or (verbose and rule["status"] == "blind"):

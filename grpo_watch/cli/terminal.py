@@ -1,4 +1,4 @@
-"""The terminal, for every command: log lines on stderr, colours, widths, JSON."""
+"""Terminal output of every command: log lines on stderr, colours, widths, JSON."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from grpo_watch.report.lines import Line
 
 LIBRARIES = ("asyncio", "concurrent.futures", "uvicorn")
-"""Libraries whose warnings are logged in the same format."""
+"""Libraries whose warnings are logged in our format."""
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 UNWRAPPED = 100_000
-"""Columns that no line reaches."""
+"""A width that no line reaches."""
 LABEL = 40
-"""Most characters of a progress line's label."""
+"""Longest label of a progress line, in characters."""
 ERASED = "\r\x1b[K"
 
 
 def begin(verbose: int, log_format: str, *, no_color: bool) -> bool:
-    """Start logging; answers whether stdout takes colours."""
+    """Start logging; returns whether stdout takes colours."""
     start_logging(verbose, log_format)
     plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return not plain and sys.stdout.isatty()
 
 
 def terminal_width() -> int:
-    """The columns of the terminal; output to files and pipes is unwrapped, for ``grep`` and scripts."""
+    """The columns of the terminal; ``UNWRAPPED`` for files and pipes, so that ``grep`` and scripts see whole lines."""
     import shutil  # noqa: PLC0415  --help needs none
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNWRAPPED
@@ -56,7 +56,7 @@ def print_json(document: object) -> None:
 
 @contextmanager
 def progress_line(label: str) -> Iterator[Callable[[str], None] | None]:
-    """Draws how far it is, as it is called, into one line of standard error; None where that is no terminal."""
+    """A function that redraws its text in one line of stderr; None if stderr is no terminal."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
@@ -83,7 +83,7 @@ def progress_line(label: str) -> Iterator[Callable[[str], None] | None]:
 def start_logging(verbose: int, log_format: str) -> None:
     """Log to stderr; ``verbose`` 0 shows warnings, 1 adds info, 2 adds debug lines.
 
-    Fields given by ``log.info("event", extra={"fields": {...}})`` become fields of the line.
+    ``log.info("event", extra={"fields": {...}})`` adds fields to the line.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(as_json=log_format == "json"))
@@ -108,7 +108,7 @@ class _Formatter(logging.Formatter):
             **getattr(record, "fields", {}),
         }
         if record.exc_info:
-            fields["error"] = masked(self.formatException(record.exc_info))  # any library may have written it
+            fields["error"] = masked(self.formatException(record.exc_info))  # the text may come from any library
         if self.as_json:
             return _seen(json.dumps(fields, default=str, ensure_ascii=False))
         return " ".join(f"{key}={_quoted(value)}" for key, value in fields.items())
@@ -121,5 +121,5 @@ def _quoted(value: object) -> str:
 
 
 def _seen(quoted: str) -> str:
-    """Escape control characters and direction marks, of which JSON itself escapes ASCII's only."""
+    """Escape control characters and direction marks; JSON itself escapes only those of ASCII."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)

@@ -1,4 +1,4 @@
-"""Opens the inputs of commands that are no files: standard input, and runs on wandb and MLflow servers."""
+"""Opens inputs that are not files: standard input, and runs on wandb and MLflow servers."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
 
 
 EVERY, PART = 10.0, 4.0
-"""Seconds between two looks at MLflow servers, and at least so many times as long as the last one took: each asks for
-all numbers of a run that goes on."""
+"""Least seconds between two polls of MLflow servers, and least multiple of the last poll's duration: each poll fetches
+all values of every run in progress.
+"""
 
 log = logging.getLogger("grpo_watch.mlflow")
 
 
 def local_paths(paths: Sequence[str]) -> list[str]:
-    """The paths that a user named, without addresses on a server."""
+    """The paths without server addresses."""
     return [path for path in paths if not is_remote(path) and not is_server(path)]
 
 
@@ -54,7 +55,7 @@ class MlflowCopies:
         self._stopping = threading.Event()
 
     def close(self) -> None:
-        """Stop asking; a question that is open ends by itself."""
+        """Stop polling; a pending request ends by itself."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -66,7 +67,7 @@ class MlflowCopies:
             self._stopping.wait(max(EVERY, PART * (time.monotonic() - began)))
 
     def copied(self, server: MlflowServer, before: str) -> str:
-        """Why a server could not be asked, logged once; empty where it could."""
+        """Copy a server's runs; returns why they can't be read, else an empty text. Logs when that changes."""
         problem = ""
         try:
             server.copy()
@@ -80,20 +81,20 @@ class MlflowCopies:
 
 
 class Poller:
-    """Finds runs; a thread of its own asks the servers of remote ones once it is started.
+    """Finds runs; ``start`` begins to poll servers for remote ones, in threads.
 
-    ``threads`` must stay alive: the death of one must end the daemon.
+    If one of ``threads`` dies, the daemon must end.
 
     Args:
-        paths: what to watch.
+        paths: paths and addresses to watch.
         settings: the settings in force.
-        wake: called when there is something new to read; None: remote runs are read to the end of what there is now,
-            and finding and reading them waits for the server.
-        read: absolute paths of files that were read before.
-        folder: where copies of what MLflow servers hold are kept.
+        wake: called when there is new data to read; None: remote runs are read once, to their current end, and the
+            caller blocks while the server answers.
+        read: absolute paths of files read earlier.
+        folder: where copies of MLflow runs are stored.
 
     Raises:
-        UsageError: an address is written in another way than ``wandb://entity/project[/run]``; MLflow is not installed.
+        UsageError: an address is not ``wandb://entity/project[/run]``, or MLflow is not installed.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Poller:
         local, places = Discoverer(settings.allow_roots, read), [parse_place(path) for path in paths if is_remote(path)]
         self.discoverer: Discoverer | RemoteDiscoverer = local
         self.paths = [Path(path) for path in local_paths(paths)]
-        """Paths on this machine, and the copies of runs on MLflow servers."""
+        """Paths on this machine, and local copies of runs on MLflow servers."""
         self._asking: list[Hub | MlflowCopies] = []
         self._addresses: dict[Path, str] = {}
         if places:
@@ -120,24 +121,24 @@ class Poller:
         self.threads = [part.thread for part in self._asking]
 
     def start(self) -> None:
-        """Begin to ask the servers."""
+        """Start polling the servers."""
         for part in self._asking:
             part.start()
 
     def close(self) -> None:
-        """Stop asking."""
+        """Stop polling."""
         for part in self._asking:
             part.close()
 
     def addressed(self, found: FoundRun) -> FoundRun:
-        """The run with the address that it was copied from, by which the settings file names it."""
+        """The run with the server address it was copied from, which settings files use to name it."""
         address = next(filter(None, map(self._addresses.get, found.files)), "")
         return replace(found, remote=address) if address else found
 
     def _remote(
         self, local: Discoverer, places: Sequence[RemotePlace], settings: Settings, wake: Callable[[], None] | None
     ) -> None:
-        """Ask the server that the settings name (else ``WANDB_BASE_URL``'s), once it is started."""
+        """Set up polling of the wandb server in the settings, else of ``WANDB_BASE_URL``."""
         from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer  # noqa: PLC0415  few name a server
         from grpo_watch.sources.trackers.wandb_api.hub import Hub  # noqa: PLC0415  the same
         from grpo_watch.sources.trackers.wandb_api.process import ClientProcess  # noqa: PLC0415  the same
@@ -158,10 +159,10 @@ class Poller:
 
 
 def watched_paths(paths: Sequence[str], settings: Settings) -> list[str]:
-    """The paths of the command line, else those of the settings file, as absolute ones.
+    """The paths of the command line, else those of the settings file, made absolute.
 
     Raises:
-        UsageError: there are none, or one is of a kind that is not watched.
+        UsageError: there are none, or one is of a kind that can't be watched.
     """
     named = list(paths) or [entry.path for entry in settings.runs]
     if not named:
@@ -183,12 +184,12 @@ def _watched(path: str) -> str:
 
 
 def newest_below(folder: Path, allow_roots: Sequence[Path], *, for_agent: bool = False) -> str:
-    """The run below the folder that was written last, where a command names none; says on standard error which.
+    """The most recently written run below the folder, for a command without PATH; reports its choice on stderr.
 
-    An agent gets the id that its answer has for the run: folders' names are the run's own text.
+    For an agent the report has the run's id from the answers instead: folder names are text written by the run.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no run.
     """
     found = Discoverer(allow_roots).discover(folder)
     if not found:
@@ -231,9 +232,9 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class FollowedPaths:
-    """Paths to watch; whether the input of the run in a folder has ended; where temporary state lies.
+    """Paths to watch, whether a run folder's input has ended, and where temporary state is stored.
 
-    ``overrides`` are settings of every run (``--set``), over those of the file.
+    ``overrides`` are settings of every run (``--set``); they win over the settings file.
     """
 
     paths: list[str]
@@ -244,11 +245,11 @@ class FollowedPaths:
 
 @contextmanager
 def local_copies(paths: Sequence[str]) -> Iterator[list[str]]:
-    """The paths with ``-`` and places on MLflow servers replaced by files that hold all that is there now.
+    """The paths with ``-`` and MLflow addresses replaced by files that hold all their current data.
 
     Raises:
-        UsageError: nothing is there, or MLflow's client is not installed.
-        SourceError: the server can't be asked.
+        UsageError: an input is empty or missing, or MLflow's client is not installed.
+        SourceError: the server can't be read.
     """
     if not any(path == STDIN or is_server(path) for path in paths):
         yield list(paths)
@@ -258,7 +259,7 @@ def local_copies(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _copied(path: str, folder: Path) -> Path:
-    """The file that holds what came."""
+    """The file that holds the copied input."""
     if path == STDIN:
         made = Spool(_stream(), folder).copy()
         if made is None:

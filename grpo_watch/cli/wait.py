@@ -44,9 +44,9 @@ SCHEMA = "grpo-watch/wait/1"
 HAPPENED, ENDED, NOT_EVALUABLE, TIMEOUT = 0, 1, 3, 5
 OUTCOMES = {HAPPENED: "happened", ENDED: "ended-without", NOT_EVALUABLE: "not-evaluable", TIMEOUT: "timeout"}
 LOOK_SECONDS = 0.2
-"""Between two looks at runs that are read here …"""
+"""Seconds between two polls of runs that this process reads …"""
 ASK_SECONDS = 2.0
-"""… and between two questions to a daemon that reads them."""
+"""… and of runs that a daemon reads."""
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 RunDocument: TypeAlias = Mapping[str, Any]
@@ -56,7 +56,7 @@ Look: TypeAlias = Callable[[], "Seen"]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The runs at one moment; ``over``: all of them have ended and were read to their end."""
+    """The runs at one moment; ``over``: all have ended and were read completely."""
 
     runs: Sequence[RunDocument]
     over: bool
@@ -64,17 +64,17 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What is waited for: a verdict of this severity or above, a step, or (neither is given) the end."""
+    """The awaited event: a verdict of at least this severity, a step, or (if neither is given) the end."""
 
     severity: Severity | None = None
     step: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Awaited:
-        """Of ``critical``, ``warning``, ``end`` or ``step=N``.
+        """Parse ``critical``, ``warning``, ``end`` or ``step=N``.
 
         Raises:
-            UsageError: it is none of these.
+            UsageError: the text is none of these.
         """
         if text in {Severity.CRITICAL.value, Severity.WARNING.value}:
             return cls(severity=Severity(text))
@@ -85,7 +85,7 @@ class Awaited:
         raise UsageError(f"--until {text}: use critical, warning, end or step=N")
 
     def outcome(self, seen: Seen) -> tuple[int, RunDocument | None] | None:
-        """The exit code and the run that decides it; None while the wait goes on."""
+        """The exit code and the run that decides it; None while waiting."""
         happened = next(filter(self._happened, seen.runs), None)
         if happened is not None:
             return HAPPENED, happened
@@ -125,10 +125,10 @@ def wait_command(given: Namespace) -> int:
 
 
 def seconds(text: str | None) -> float | None:
-    """Of ``6h``, ``90m``, ``30s``, ``2d`` or a number of seconds; None: without limit.
+    """Parse ``6h``, ``90m``, ``30s``, ``2d`` or a number of seconds; None waits without limit.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text is none of these.
     """
     if text is None:
         return None
@@ -139,7 +139,7 @@ def seconds(text: str | None) -> float | None:
 
 
 def document(path: str, until: str, code: int, run: RunDocument | None) -> dict[str, Any]:
-    """The answer in the schema ``grpo-watch/wait/1``. It names the run as the caller did and holds no text of it."""
+    """The answer in the schema ``grpo-watch/wait/1``. It names the run as the caller did and quotes no text of it."""
     found = (run["firing"] or run["resolved"])[:1] if run else []
     return {
         "schema": SCHEMA,
@@ -157,14 +157,14 @@ def document(path: str, until: str, code: int, run: RunDocument | None) -> dict[
 def wait_for(
     path: str, awaited: Awaited, limit: float | None, chosen: Settings, overrides: Mapping[str, Scalar]
 ) -> tuple[int, RunDocument | None]:
-    """The exit code and the run that decides it, through the running daemon where it watches the run."""
+    """The exit code and the run that decides it, from the running daemon if it watches the run, else from the files."""
     until = None if limit is None else time.monotonic() + limit
     try:
         asked = _asked(path, DaemonClient(chosen))
         if asked().runs:
             return _watched(asked, awaited, until, ASK_SECONDS)
     except (OSError, ValueError, KeyError, GrpoWatchError):
-        pass  # no daemon responds, or not any more: the files are read here
+        pass  # no daemon responds, or it has gone: read the files here
     with reading(path, chosen, overrides) as (daemon, service):
 
         def look() -> Seen:
@@ -187,10 +187,9 @@ def _watched(look: Look, awaited: Awaited, until: float | None, apart: float) ->
 
 
 def _asked(path: str, client: DaemonClient) -> Look:
-    """Looks through the daemon's API.
+    """Polls the daemon's API.
 
-    A run is over once two questions in a row found it ended: its last checkpoint may be read a moment after its last
-    row.
+    A run is over if two polls in a row find it ended: its last checkpoint may be read a moment after its last row.
     """
     place, ended_before = Path(os.path.realpath(path)), [False]
 
@@ -205,15 +204,15 @@ def _asked(path: str, client: DaemonClient) -> Look:
 
 
 def _below(folder: Path, place: Path) -> bool:
-    """Whether a run's folder is the place, or below it, or the folder of a lone log file."""
+    """Whether a run's folder is the place or below it, or the place is a file in that folder."""
     return folder == place or place in folder.parents or (folder == place.parent and place.is_file())
 
 
 def runs_of(daemon: Daemon, service: Service) -> Sequence[RunOverview]:
-    """The runs that a daemon inside this process found.
+    """The runs found by a daemon inside this process.
 
     Raises:
-        GrpoWatchError: a part of it died.
+        GrpoWatchError: a part of the daemon died.
     """
     if service.failed:
         raise GrpoWatchError("the watcher ended because one of its threads died")
@@ -222,9 +221,10 @@ def runs_of(daemon: Daemon, service: Service) -> Sequence[RunOverview]:
 
 @contextmanager
 def reading(path: str, chosen: Settings, overrides: Mapping[str, Scalar]) -> Iterator[tuple[Daemon, Service]]:
-    """A daemon inside this process that serves nothing, sends nothing, and keeps its state while it is needed.
+    """A daemon inside this process that serves nothing, sends nothing, and keeps its state only for this wait.
 
-    It is done once all runs have ended and were read; asked before ``runs_of``, that shows what they ended with.
+    It is done once all runs have ended and were read. Ask whether it is done before calling ``runs_of``, so that the
+    runs include their final state.
     """
     with TemporaryDirectory(prefix="grpo-watch-wait-") as folder:
         state, bell = Path(folder), Waker()
