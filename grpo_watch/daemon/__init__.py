@@ -1,1 +1,1 @@
-"""The runs that are watched live: registry, turns, service."""
+"""Watches runs live: the registry of runs, their turns, and the threads of the service."""

@@ -28,20 +28,20 @@ from grpo_watch.sources.discovery.discover import FoundRun
 POLL_SECONDS = 0.2
 """Longest time between a write and its reading, without inotify and with few runs (``intervals``)."""
 STORE_SECONDS = 0.5
-"""Where the turns of many runs take longer, what was sent and read by then is stored between them; so long at most are
-runs read that are new (a start above an archive), until those that are known have their turn and all are shown."""
+"""Longest time between two stores while the turns of many runs last. At startup new runs (an archive) are read for at
+most this long per turn, until every known run has had its turn and all are shown."""
 HOUSEKEEPING_SECONDS = 60.0
 LATE_SECONDS = 10.0
-"""An engine that did not begin a turn for this long is ill (``/healthz``)."""
+"""The engine is unhealthy (``/healthz``) after this many seconds without beginning a turn."""
 DRAIN_SECONDS = 60.0
-"""A daemon that ends because all is done waits so long for its messages to be delivered."""
+"""Longest time that a daemon waits, once all runs are done, for its messages to be delivered."""
 
 log = logging.getLogger("grpo_watch.daemon")
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonOptions:
-    """How the daemon behaves.
+    """Options of the daemon.
 
     ``linger`` is how many seconds an ended run stays on ``/metrics``, ``page`` the status page's address there.
     """
@@ -57,19 +57,19 @@ DEFAULT = DaemonOptions()
 
 
 class Daemon:
-    """Everything but threads: ``turn`` does what is due and returns how long to wait.
+    """The daemon without its threads: ``turn`` does all due work and returns how long to wait.
 
     Args:
         state_writer: the state.
-        rules: loads the rules in force; asked at the start and at each reload. May raise ``GrpoWatchError``.
-        submit: runs heavy work elsewhere.
+        rules: loads the rules in force, at the start and at each reload. May raise ``GrpoWatchError``.
+        submit: runs heavy work in another process.
         options: the user's settings of a found run.
         clock: Unix seconds.
         timer: monotonic seconds.
-        plan: how to behave.
-        report: called once for each run when it was first read (for people at a terminal).
-        dispatcher: takes what to send.
-        outdated: whether the settings ask for other receivers by now.
+        plan: options of the daemon.
+        report: called once for each run after its first read (prints to the terminal).
+        dispatcher: queues the notifications.
+        outdated: whether the settings name other receivers by now.
     """
 
     def __init__(  # noqa: PLR0913  what it is connected to
@@ -103,27 +103,27 @@ class Daemon:
         self._drain_until: float | None = None
         self.done = False
         self.begins_again = False
-        """Whether it should end for one that takes up the state: that could not be opened at the start, or the settings
-        ask for other receivers by now."""
+        """Whether a new daemon should replace this one: the state could not be opened at the start but can be now, or
+        the settings name other receivers."""
         self._all_due = False
         self._unstored: dict[WatchedRun, None] = {}
-        """Runs that had a turn since rows of all runs were stored."""
+        """Runs that had a turn since all rows were last stored."""
         self._shown: Sequence[FoundRun] | None = None
         self._snapshot = self._take_snapshot()
 
-    # what other threads may call
+    # for other threads
 
     def snapshot(self) -> DaemonSnapshot:
         """The newest snapshot."""
         return self._snapshot
 
     def detail(self, run: str) -> RunDetail:
-        """What the page of a run shows beyond the snapshot."""
+        """The run's detail; an empty one for an unknown run."""
         known = self._registry.get(run)
         return RunDetail() if known is None else known.detail()
 
     def sparks(self, run: str) -> Mapping[str, Sparkline]:
-        """The sparklines of a run."""
+        """The run's sparklines; empty for an unknown run."""
         known = self._registry.get(run)
         return {} if known is None else known.sparks()
 
@@ -132,34 +132,34 @@ class Daemon:
         return self._rules.now
 
     def late(self) -> float | None:
-        """By how many seconds the engine is late; None when it is not."""
+        """The seconds since the engine's last sign of life if more than ``LATE_SECONDS``, else None."""
         silent = self._timer() - self._beat
         return silent if silent > LATE_SECONDS else None
 
     def ready(self) -> bool:
-        """Whether discovery looked, every run it found was read once, and the snapshot shows them."""
+        """Whether every run that discovery found has been read once and the snapshot shows it."""
         return self._registry.ready and self._registry.taken is self._shown
 
     @property
     def awaits_look(self) -> bool:
-        """Whether the daemon ends once discovery has looked again and found nothing new."""
+        """Whether the daemon will end as soon as discovery finds nothing new."""
         return self._plan.exit_when_done and self._registry.ended
 
     def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
-        """Discovery looked: these are the runs now, all of them; ``problems`` concern none of them, one line each."""
+        """Take all runs that discovery found now, and its ``problems`` that concern no run, one line each."""
         self._registry.look(found, problems)
 
     def reload(self) -> None:
         """Load rules and receivers again at the next turn."""
         self._rules.want()
 
-    # the engine
+    # for the engine's thread
 
     def turn(self, changed: Collection[Path] = (), watched: Collection[Path] = ()) -> float:
-        """Do what is due now; returns for how many seconds the engine may wait (0: there is more to do).
+        """Do all due work; returns for how many seconds the engine may wait (0: there is more to do).
 
-        ``changed`` are files, or folders, in which something was written since the last turn, ``watched`` the folders
-        in which it would have been noticed.
+        ``changed`` are files and folders written to since the last turn, ``watched`` the folders in which every write
+        is noticed.
         """
         started = self._beat = self._timer()
         now = self._clock()
@@ -180,7 +180,7 @@ class Daemon:
         return 0.0 if more else SECOND if at is None else min(SECOND, max(POLL_SECONDS, at - now))
 
     def close(self) -> None:
-        """Store what there is to store, and let go of everything."""
+        """Store what is unsaved and close everything."""
         now = self._clock()
         self._store(now, self._registry.order.watches)
         self._registry.close()
@@ -199,7 +199,7 @@ class Daemon:
     def _give_turns(
         self, now: float, changed: Collection[Path], watched: Collection[Path]
     ) -> tuple[Collection[WatchedRun], bool]:
-        """Let the runs work that are due; which these are, and whether there is more to do at once."""
+        """Give due runs their turn; returns the runs to store, and whether there is more to do at once."""
         ticks, before = abs(now - self._ticked_at) >= SECOND, self._ticked_at
         if ticks:
             self._ticked_at = now
@@ -229,10 +229,10 @@ class Daemon:
         return concerned, more or len(due) < len(found)
 
     def _store(self, now: float, watches: Collection[WatchedRun], apart: float = 0.0) -> None:
-        """Show what these runs have, and store it in one commit: changes of alerts at once.
+        """Store these runs in one commit and show them.
 
-        Rows alone are stored, of all runs, if that was last done ``apart`` seconds ago: after a crash those that waited
-        are read again.
+        Alert changes are stored at once; rows alone are stored, of all runs, only if the last time is at least
+        ``apart`` seconds ago: after a crash the unstored ones are read again.
         """
         rows = not 0.0 <= now - self._rows_stored_at < apart
         self._unstored |= dict.fromkeys(watches)
@@ -259,7 +259,7 @@ class Daemon:
         self._registry.show(watches)
 
     def _finish(self) -> None:
-        """Take what sources held back, and be done once the messages about it are delivered."""
+        """Take the items that sources held back; sets ``done`` when their messages are delivered or time is up."""
         if self._drain_until is None:
             self._drain_until = self._timer() + DRAIN_SECONDS
             for watch in self._registry.order.watches:
@@ -276,7 +276,7 @@ class Daemon:
     def _keep_house(self, now: float) -> None:
         if self._state_writer.could_begin(now):
             self._begin_again("the state can be opened now: beginning again with it")
-        elif self._state_writer.ok and self._outdated():  # what can't be stored now would not be known then
+        elif self._state_writer.ok and self._outdated():  # a new daemon would not know what can't be stored now
             self._begin_again("the settings name other receivers: beginning again with them")
         if now - self._kept_at >= HOUSEKEEPING_SECONDS:
             self._kept_at = now
@@ -315,7 +315,7 @@ class Daemon:
 
 
 def _log_alerts(run: str, transitions: Iterable[Transition]) -> None:
-    """One warning per alert that fires, gets worse or resolves; a pending one is no news yet."""
+    """Log one warning per alert that fires, gets worse or resolves; pending ones are not logged."""
     for transition in transitions:
         if transition.to_state in {AlertState.FIRING, AlertState.RESOLVED}:
             fields = {

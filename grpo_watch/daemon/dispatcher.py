@@ -1,4 +1,4 @@
-"""The engine's side of delivery: makes notifications of transitions, queues them per receiver, reports failures."""
+"""The engine's side of delivery: turns transitions into notifications, queues them per receiver, reports failures."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from grpo_watch.store.state import StoredBatch
 log = logging.getLogger("grpo_watch.delivery")
 
 GATHER_SECONDS = 60.0
-"""Alerts that fire at the start wait at most this long until the other runs are read, to go out as one digest."""
+"""Longest time that alerts firing at startup wait for the other runs to be read, so that they go out as one digest."""
 ABANDON_SECONDS = 7 * 86_400.0
-"""How long a message waits for a receiver that is no longer configured: a week, time enough to see the log's warning.
-A receiver that is configured later gets what still fires."""
+"""Seconds until a message for a receiver that is no longer configured is dropped: a week, enough to see the warning in
+the log. A receiver configured later gets the alerts that still fire."""
 
 
 class NotificationDispatcher:
@@ -30,9 +30,9 @@ class NotificationDispatcher:
 
     Args:
         routed: the receivers.
-        settings: those in force; asked again each time, so that a reload counts.
+        settings: returns the settings in force; called each time, so that a reload takes effect.
         page: the address of the status page in messages, or empty.
-        chance: numbers in 0…1.
+        chance: returns random numbers in 0…1.
     """
 
     def __init__(
@@ -43,23 +43,23 @@ class NotificationDispatcher:
         chance: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self.outboxes = [Outbox(each, chance) for each in routed]
-        """One for each receiver."""
+        """One per receiver."""
         self._settings, self._page = settings, page
         self._gather_until: float | None = 0.0
         self._started, self._ahead = 0.0, False
         self._abandoned: Counter[tuple[str, str]] = Counter()
         self._arrived: dict[str, int] = {}
-        """By run: how often it had begun to be read when it arrived."""
+        """Per run: the value of ``WatchedRun.begun`` at its last ``arrive``."""
         self._undelivered_reports: dict[tuple[str, str], str] = {}
         self._ended: dict[tuple[str, str], tuple[int, int, int]] = {}
         self.troubled: Mapping[str, str] = {}
-        """Receivers that get nothing now, and why."""
+        """Receivers that get nothing at present, with the reason."""
 
     def load(self, kept: StoredDeliveries, started: float = 0.0, *, ahead: bool = False) -> None:
-        """Continue from what was stored; log what waits for receivers that are no longer configured.
+        """Continue from the stored messages; log those waiting for receivers that are no longer configured.
 
-        ``started`` is when the first daemon with this state began: runs that ended before are not ours to report.
-        ``ahead``: it is of later than what is stored of the runs, which then arrive once they are read.
+        ``started`` is when the first daemon with this state began: runs that ended before are not reported.
+        ``ahead``: the stored messages are newer than the stored runs, so a run arrives only after it is read.
         """
         self._started, self._ahead = started, ahead
         for outbox in self.outboxes:
@@ -79,10 +79,10 @@ class NotificationDispatcher:
             outbox.put(messages, now, self._muted(now))
 
     def arrive(self, watch: WatchedRun, now: float) -> None:
-        """Once a run is restored or was read: send what fires and was not sent, and resolve what no longer fires.
+        """Once a run is restored or read: send firing alerts that were never sent, resolve those that fire no more.
 
-        Receivers miss a resolve while they are not configured, and where the state was damaged. Missed
-        notifications are queued first, to keep the order.
+        Receivers miss a resolve while they are not configured, or if the state was damaged. Missed notifications are
+        queued first, to keep the order.
         """
         known = watch.ready or (watch.restored and not self._ahead)
         if not self.outboxes or not known or self._arrived.get(watch.name) == watch.begun:
@@ -107,7 +107,7 @@ class NotificationDispatcher:
                     outbox.find([news], now, self._muted(now), send=send)
 
     def turn(self, now: float, timer: float, *, ready: bool) -> None:
-        """End mutes and, once all runs are read, the wait for the first digest (``timer``: monotonic)."""
+        """End mutes and, once all runs are read or time is up, the wait for the first digest (``timer``: monotonic)."""
         muted = self._muted(now)
         if self._gather_until == 0.0:
             self._gather_until = timer + GATHER_SECONDS
@@ -122,10 +122,10 @@ class NotificationDispatcher:
     def broadcast(
         self, watches: Collection[WatchedRun], due: Collection[WatchedRun], *, ready: bool
     ) -> Collection[WatchedRun]:
-        """Feed runs the events of receivers that fail or work again; returns the runs concerned.
+        """Feed runs the failures and recoveries of receivers; returns the runs concerned.
 
-        A run that is not read yet gets them later; ``ready``: there is none. Runs that are not ``due`` are passed over
-        if there is no event.
+        An unread run gets them later; ``ready``: no run is unread. Without failures only the ``due`` runs are
+        concerned.
         """
         for outbox in self.outboxes:
             self._undelivered_reports |= {(run, outbox.name): why for run, why in outbox.reports().items()}
@@ -144,44 +144,44 @@ class NotificationDispatcher:
 
     @property
     def names(self) -> frozenset[str]:
-        """The receivers that messages may wait for."""
+        """The names of the configured receivers."""
         return frozenset(outbox.name for outbox in self.outboxes)
 
     def abandoned(self, counts: Mapping[str, int]) -> None:
-        """This many messages that waited for receivers that are not configured are given up."""
+        """Count and log messages that were dropped because their receiver is not configured."""
         for sink, count in counts.items():
             self._abandoned[sink, "abandoned"] += count
             fields = {"sink": sink, "messages": count, "days": round(ABANDON_SECONDS / 86_400)}
             log.error("dropped messages for a receiver that is not configured", extra={"fields": fields})
 
     def changes(self) -> DeliveryChanges:
-        """The changes to be stored together with the batches."""
+        """The changes to store together with the batches."""
         changes = DeliveryChanges()
         for outbox in self.outboxes:
             changes.add(outbox.changes())
         return changes
 
     def committed(self) -> None:
-        """The changes are stored, or can't be now: messages may be sent."""
+        """Release messages for sending: their changes are stored, or can't be stored now."""
         for outbox in self.outboxes:
             outbox.committed()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no message waits."""
         return not any(len(outbox) for outbox in self.outboxes)
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Messages by receiver and what became of them, since the start."""
+        """Messages by receiver and outcome, since the start."""
         sent = {(outbox.name, what): count for outbox in self.outboxes for what, count in outbox.counts.items()}
         return {**self._abandoned, **sent}
 
     def lengths(self) -> Mapping[str, int]:
-        """Messages that wait, by receiver."""
+        """Waiting messages by receiver."""
         return {outbox.name: len(outbox) for outbox in self.outboxes}
 
     def _end_trouble(self, watch: WatchedRun, failing: set[str]) -> None:
-        """Feed a run the recovery of receivers that work again or were removed; at each step while the alert fires."""
+        """Feed a run the recovery of receivers that work again or were removed; once per step while the alert fires."""
         for (_, sink), alert in watch.alerts(OWN_RULE).items():
             at, place = (watch.begun, alert.episode, watch.step), (watch.name, sink)
             if alert.state is AlertState.FIRING and sink not in failing and self._ended.get(place) != at:
@@ -189,7 +189,7 @@ class NotificationDispatcher:
                 watch.feed(RunEvent(sink, EventKind.DELIVERY_RECOVERED))
 
     def _note_trouble(self) -> None:
-        """Log receivers that get nothing, once each; heartbeats and metrics too, whether an alert fires or not."""
+        """Log each receiver once when it begins to get nothing and once when it recovers, heartbeats included."""
         before = self.troubled
         self.troubled = {outbox.name: why for outbox in self.outboxes if (why := outbox.trouble.now)}
         for sink in self.troubled.keys() - before.keys():

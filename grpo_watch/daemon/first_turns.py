@@ -1,4 +1,4 @@
-"""The first turns of a run that begins to be read: from what is stored of it to what its files hold by then."""
+"""The first turns of a run: from its stored items to the current end of its files."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ log = logging.getLogger("grpo_watch.run")
 
 
 def begin(run: WatchedRun, found: FoundRun, rules: RuleSet, now: float, *, grown: bool = False) -> None:
-    """Begin to read a run, or begin again.
+    """Begin to read a run, or restart its reading.
 
     Args:
         run: the run.
         found: what discovery found.
         rules: the rules in force.
         now: Unix seconds.
-        grown: whether its files were seen to grow since it was read before: then their times count, not those of its
-            steps.
+        grown: whether its files grew since the last read: then the files' times date it, not those of its steps.
     """
     if run.is_read:
         run.close(now)
     wholes = {channel.whole for channel in found.channels if channel.run}
     if not wholes.isdisjoint(run.state_writer.cursors(run.name)):
-        run.state_writer.forget(run.name)  # rows of other runs in its file are stored as its own
+        run.state_writer.forget(run.name)  # rows of other runs in the same file are stored as its own
     run.begin(found, rules, now, _first_turns(run, now, grown=grown), urgent=_has_news(run, found))
 
 
 def _has_news(run: WatchedRun, found: FoundRun) -> bool:
-    """Whether a stored alert fires, and a log has another length than the part of it that was read."""
+    """Whether a stored alert fires and the size of a log differs from the position up to which it was read."""
     if not any(alert.state is AlertState.FIRING for alert in run.state_writer.alerts(run.name).values()):
         return False
     cursors = run.state_writer.cursors(run.name)
@@ -49,7 +48,7 @@ def _has_news(run: WatchedRun, found: FoundRun) -> bool:
 
 
 def _first_turns(run: WatchedRun, now: float, *, grown: bool) -> Iterator[bool]:
-    """Rebuild the run and read what is there; each turn says whether there is more to do at once."""
+    """Rebuild the run from the store and read its files; each turn yields whether there is more to do at once."""
     try:
         for number, item in enumerate(run.reader.as_set_now(run.state_writer.items(run.name)), 1):
             run.replay(item)
@@ -66,13 +65,13 @@ def _first_turns(run: WatchedRun, now: float, *, grown: bool) -> Iterator[bool]:
     if run.looked and run.state_writer.alerts(run.name):
         run.end.touch(newest_write(run.reader.found))
         run.restored = not run.is_over(now)
-        yield True  # what a receiver missed is queued before anything new is read
+        yield True  # missed notifications are queued before anything new is read
     run.open()
     yield from _first_pass(run, now, grown=grown)
 
 
 def _read_again(run: WatchedRun, now: float, *, grown: bool) -> Iterator[bool]:
-    """The stored alerts count until all that they rest on (damaged, archived, shown better elsewhere) was read."""
+    """Read a run whose stored items are damaged, archived or superseded; the stored alerts hold until all is read."""
     run.open()
     for more in _first_pass(run, now, grown=grown):
         run.safe = False
@@ -84,7 +83,7 @@ def _read_again(run: WatchedRun, now: float, *, grown: bool) -> Iterator[bool]:
 
 
 def _settle(run: WatchedRun) -> None:
-    """Continue from the stored alerts; rules that changed since may make transitions."""
+    """Continue from the stored alerts; changed rules may cause transitions."""
     loaded, fingerprints = run.state_writer.alerts(run.name), run.state_writer.fingerprints(run.name)
     settled = reconcile(run.name, loaded, run.alerts(), run.rules, run.step)
     run.load(settled.alerts)
@@ -95,7 +94,7 @@ def _settle(run: WatchedRun) -> None:
 
 
 def _first_pass(run: WatchedRun, now: float, *, grown: bool) -> Iterator[bool]:
-    """Read what is there by now. It was written by the time of the newest file, and is taken as seen then."""
+    """Read the files to their current end; items count as seen when the newest file was written."""
     written = run.reader.written()
     run.end.touch(now if written is None else written)
     run.reader.begin(min(now, run.end.written or now), now)

@@ -1,4 +1,4 @@
-"""What is shown of one run beyond its snapshot: rows for charts, batches (bounded, and storable), and its channels."""
+"""The details of one run beyond its snapshot: rows for charts, batches (bounded, and storable), and its channels."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from grpo_watch.store.codec import DECODE_ERRORS, decode, encode
 BATCHES = 8
 GROUPS = 64
 POSITIONS = 64
-"""Batches kept, groups of each, completions of each group: 32 KB of one run at most."""
+"""Most batches kept, groups of each, and completions of each group: at most 32 KB per run."""
 LISTED_GROUPS, LISTED_EACH, LISTED_SCORES = 8, 16, 5
-"""Groups of a batch in the table of completions, completions of each, and columns of rewards: 25 KB of one run."""
+"""Groups per batch in the table of completions, completions per group, and reward columns: 25 KB per run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
     """The first completions of one group. ``lengths`` are unsigned, ``scores`` floats (NaN: not scored), of 32 bits.
 
-    ``shown`` is how the prompt and then each completion begins; empty unless the settings ask for it.
+    ``shown`` holds the beginnings of the prompt and of each completion; empty unless the settings ask for them.
     """
 
     lengths: bytes
@@ -42,7 +42,7 @@ class ListedGroup:
     shown: tuple[str, ...] = ()
 
     def length_column(self) -> list[int]:
-        """Characters, or tokens, of each completion."""
+        """The length of each completion, in characters or tokens."""
         return array("I", self.lengths).tolist()
 
     def score_columns(self) -> dict[str, list[float | None]]:
@@ -53,11 +53,11 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class BatchView:
-    """One batch: of each group which of its texts are equal, numbered by first appearance.
+    """One batch: which texts of each group are equal, numbered by first appearance.
 
-    ``groups`` and ``completions`` count all of the batch, ``repeated`` those that repeat another one of their group;
-    ``patterns`` are those of the first ``GROUPS`` groups and ``POSITIONS`` places, ``listed`` the rows of the first
-    ``LISTED_GROUPS``. ``reason`` says why groups are unknown.
+    ``groups`` and ``completions`` count the whole batch, ``repeated`` the completions that repeat another of their
+    group; ``patterns`` are those of the first ``GROUPS`` groups and ``POSITIONS`` places, ``listed`` the rows of the
+    first ``LISTED_GROUPS``. ``reason`` says why groups are unknown.
     """
 
     step: int
@@ -70,7 +70,7 @@ class BatchView:
 
 
 def view_of(summary: CompletionSummary) -> BatchView:
-    """What is kept of a batch."""
+    """The view of a batch, cut to the limits."""
     return BatchView(
         step=summary.step,
         groups=len(summary.groups),
@@ -94,12 +94,12 @@ def _listed(group: GroupSummary) -> ListedGroup:
 
 
 STORED_ROWS = 1_000
-"""About so many rows of an ended run stay."""
+"""Approximate number of rows kept of an ended run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunDetail:
-    """One moment of it, for other threads. ``keys`` is what the run's own rows call each metric."""
+    """The details at one moment, for other threads. ``keys`` maps metrics to the run's own names for them."""
 
     series: Series = field(default_factory=Series)
     batches: tuple[BatchView, ...] = ()
@@ -107,18 +107,18 @@ class RunDetail:
 
 
 class RunDetailRecorder:
-    """Looks at every record that the engine is fed of one run, and keeps what the page shows."""
+    """Records the details of one run from every record that the engine is fed."""
 
     def __init__(self) -> None:
         self.series, self._lock = Series(LIVE_NUMBERS, LIVE_ROWS), Lock()
         self.batches: tuple[BatchView, ...] = ()
-        """The newest train batches, oldest first; one dumped again for its step replaces the first."""
+        """The newest training batches, oldest first; a batch dumped again for its step replaces the earlier one."""
         self.resolver: Resolver | None = None
-        """What the run's own keys mean."""
+        """Resolves the run's own keys."""
         self._drawn: tuple[int, dict[str, Sparkline]] = (0, {})
 
     def observe(self, record: Record) -> None:
-        """Account for a record."""
+        """Take a record into account."""
         if isinstance(record, MetricRow):
             with self._lock:
                 self.series.take(record)
@@ -127,13 +127,13 @@ class RunDetailRecorder:
             self.batches = (*others, view_of(record))[-BATCHES:]
 
     def detail(self) -> RunDetail:
-        """What is there now; any thread may ask."""
+        """The current details; any thread may call it."""
         keys = {} if self.resolver is None else self.resolver.own_keys
         with self._lock:
             return RunDetail(self.series.copy(), self.batches, keys)
 
     def sparks(self) -> dict[str, Sparkline]:
-        """The sparklines, worked out again when a row came; any thread may ask."""
+        """The sparklines, recomputed after a new row; any thread may call it."""
         taken = self.series.taken
         if self._drawn[0] != taken:
             self._drawn = (taken, sparks(self.detail().series))
@@ -149,19 +149,19 @@ class _StoredDetail:
 
 
 def pack(detail: RunDetail) -> bytes:
-    """A run detail, with its sparklines, as few bytes."""
+    """Serialise a run detail with its sparklines."""
     thinned = detail.series.pick(detail.series.metrics, STORED_ROWS)
     return zlib.compress(encode(_StoredDetail(thinned, detail.batches, detail.keys, sparks(detail.series))), 3)
 
 
 def unpack(packed: bytes | None) -> RunDetail:
-    """The run detail that ``pack`` was given; an empty one where it is of another format."""
+    """The run detail that ``pack`` serialised; an empty one if the format is another."""
     stored = _unpacked(packed)
     return RunDetail(Series.of(stored.thinned), stored.batches, stored.keys)
 
 
 def unpack_sparks(packed: bytes | None) -> Mapping[str, Sparkline]:
-    """Its sparklines."""
+    """The sparklines of a packed run detail."""
     return _unpacked(packed).sparks
 
 
@@ -178,7 +178,7 @@ NOTHING: Counts = (Counter(), Counter())
 
 
 def statuses(reader: RunReader) -> tuple[ChannelStatus, ...]:
-    """How each kind of channel of a run does: the worst of its files, the oldest reading."""
+    """The status of each kind of channel of a run: the worst of its files, the oldest reading."""
     kinds: dict[str, list[tuple[str, float | None]]] = {}
     for source in reader.channels:
         read_at = reader.read_at.get(source.name)
@@ -195,7 +195,7 @@ def statuses(reader: RunReader) -> tuple[ChannelStatus, ...]:
 
 
 def counts_of(reader: RunReader, conflicts: Mapping[str, int], failures: int) -> Counts:
-    """What a run's sources counted; ``conflicts`` between channels by source, ``failures`` to judge an item."""
+    """A run's counts of records and errors; ``conflicts`` between channels by source, ``failures`` to judge an item."""
     records, errors = Counter[str](), Counter[tuple[str, str]]()
     for source in reader.channels:
         kind, stats = label(source.what), source.stats

@@ -1,6 +1,6 @@
-"""The end of a run: ``RunEnd`` is what its items, its files and the time show, ``RunLife`` what follows from that.
+"""The end of a run: ``RunEnd`` collects the signs of it in items, files and time, ``RunLife`` holds the conclusion.
 
-Whatever says whether a run goes on (``status``, the page, ``/metrics``, ``--exit-when-done``) has it from ``RunLife``.
+``status``, the page, ``/metrics`` and ``--exit-when-done`` all read from ``RunLife`` whether a run is still going.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from grpo_watch.engine.engine import RunState
 from grpo_watch.engine.records import AlertState, EventKind, Item, RawRow, RunEvent, Stream
 
 QUIET_ENDED = 3_600.0
-"""Seconds without a write after which a run is over when it reached its last step, or when its end shows nowhere."""
+"""Seconds without a write after which a run is over if it reached its last step or its channels show no end."""
 QUIET_STALLED = 86_400.0
-"""The same for a run that stopped short of its last step: it is reported as stalled (or crashed) first."""
+"""The same for a run that stopped short of its last step: it is first reported as stalled (or crashed)."""
 LOST_LOOKS, LOST_SECONDS = 3, 60.0
-"""A run that so many looks did not find, over so long a time in which nothing was read of it, is lost."""
+"""A run is lost after so many looks in a row that did not find it, over at least so many seconds without new data."""
 
 
 class RunEnd:
-    """The end of one run as its items show it; ``finished`` turns true with the end marker of its newest attempt.
+    """The signs of a run's end; ``finished`` is True after the end marker of its newest attempt.
 
-    ``written`` is when it was last written to, as far as is known (Unix seconds).
+    ``written`` is the last known write (Unix seconds).
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class RunEnd:
         self._logged: float | None = None
 
     def take(self, item: Item) -> None:
-        """Account for one item."""
+        """Take an item into account."""
         if isinstance(item, RunEvent):
             if item.kind is EventKind.FINISHED:
                 self.finished, self._marked, self._beyond = True, item, None
@@ -47,10 +47,11 @@ class RunEnd:
                 self._logged = max(item.time, self._logged or item.time)
 
     def _goes_on(self, row: RawRow) -> bool:
-        """Whether a row after the end marker is of a job that goes on; a slower channel may still bring what was.
+        """Whether a row after the end marker means that the job continues; slow channels still deliver older rows.
 
-        That is what it logged before the marker was seen, where it says when; else one step more, the last one: the
-        Trainer writes it to its state file whatever the logging interval. A second one is of a job that goes on.
+        Older rows were logged before the marker was seen, if they carry a time; else one further step is allowed: the
+        Trainer writes the last step to its state file whatever the logging interval. A second further step means that
+        the job continues.
         """
         mark = self._marked
         if mark is None or row.channel == mark.channel or row.segment > mark.segment:
@@ -63,16 +64,16 @@ class RunEnd:
         return first is not None and row.step > first
 
     def touch(self, moment: float) -> None:
-        """Something was written at ``moment`` (Unix seconds)."""
+        """Note a write at ``moment`` (Unix seconds)."""
         self.written = max(moment, self.written or moment)
 
     def date_by_steps(self) -> None:
-        """Take the time of the newest step for that of the last write: a copy's files are younger than the run."""
+        """Cap the last write at the time of the newest step: the files of a copy are younger than the run."""
         if self._logged is not None and self.written is not None:
             self.written = min(self.written, self._logged)
 
     def over(self, now: float, run: RunState) -> bool:
-        """Whether the run is over at ``now`` (Unix seconds); ``run`` is what the engine knows of it."""
+        """Whether the run is over at ``now`` (Unix seconds); ``run`` is the engine's state."""
         if self.finished or _crashed(run):
             return True
         short = run.max_steps is not None and run.step < run.max_steps
@@ -91,11 +92,11 @@ def _crashed(run: RunState) -> bool:
 
 @dataclass(slots=True)
 class RunLife:
-    """Whether a run goes on. ``ended``, and ``noted`` (when that was noticed), are Unix seconds.
+    """Whether a run is still going. ``ended``, and ``noted`` (when that was noticed), are Unix seconds.
 
-    A run goes on until it is over, or was not found for a while and is lost by that; found again, or written to again,
-    it goes on as at first. ``missed`` counts the looks that did not find it; since when (Unix seconds), and how many
-    bytes were read of it by then.
+    A run is going until it is over, or lost because discovery did not find it for a while; found again or written to
+    again, it continues. ``missed`` counts the looks that did not find it; ``missed_since`` (Unix seconds) is when they
+    began, ``read`` how many bytes had been read by then.
     """
 
     ended: float | None = None
@@ -106,23 +107,23 @@ class RunLife:
     read: int = 0
 
     def end(self, written: float, now: float) -> None:
-        """It is over, and was last written to then."""
+        """Mark the run as ended; its last write was at ``written``."""
         self.ended, self.noted, self.missed = written, now, 0
 
     def find(self) -> None:
-        """Discovery found it; that its end was seen is as true as before."""
+        """Note that discovery found the run; an end that was seen stays."""
         self.missed, self.lost = 0, False
 
     def go_on(self) -> None:
-        """It is read, and not over."""
+        """Mark the run as still going."""
         self.ended = self.noted = None
 
     def miss(self, now: float, read: int, *, held: bool, moved: bool) -> bool:
-        """Discovery did not find it; whether it is lost by that.
+        """Note that discovery did not find the run; returns whether it is lost.
 
-        It may be on its way (a rotation, a folder moved away), and is read on meanwhile. It is lost after some looks
-        and some time in which nothing was read, but not while an open file of it has a name somewhere (``held``); at
-        once where that file is another run's, or it is a part of another run (``moved``).
+        The run may be in transit (a rotation, a moved folder), so reading continues. It is lost after ``LOST_LOOKS``
+        looks and ``LOST_SECONDS`` without new data, unless an open file of it still has a name somewhere (``held``); at
+        once if that file now belongs to another run, or the run is part of another one (``moved``).
         """
         if not self.missed or self.read != read:
             self.missed, self.missed_since, self.read = 0, now, read

@@ -1,4 +1,4 @@
-"""Reads the channels of one run as they grow: opens those that are new, and gives a slice of what each has."""
+"""Reads the channels of one run as they grow: opens new channels and feeds a slice of each one's new items."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from grpo_watch.sources.settings.config_files import FROM_USER
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """``{folder}`` in ``name`` stands for the name that discovery found. ``ended``: its input was closed (a pipe)."""
+    """How to watch a run. ``{folder}`` in ``name`` is the discovered name; ``ended``: its input (a pipe) was closed."""
 
     name: str = "{folder}"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class WatchOptions:
     care: ReadLimits = UNLIMITED
 
     def judges_unlike(self, other: WatchOptions) -> bool:
-        """Whether a run is read or judged in another way with these."""
+        """Whether these options change how a run is read or judged."""
         return (self.settings, self.labels, self.examples, self.columns) != (
             other.settings,
             other.labels,
@@ -56,20 +56,20 @@ class WatchOptions:
 SLICE = 2_000
 """Items per slice: about 0.1 s of work, after which other runs have their turn."""
 PATIENCE_SECONDS, GOES_ON_SECONDS = 2.0, 60.0
-"""So long a first pass waits for completions and checkpoints where the run was written in the last minute: on a busy
-machine the process that reads them gets little time. They are judged when they come."""
+"""Seconds that a first pass waits for completions and checkpoints of a run written to within the last minute: on a busy
+machine the process that reads them gets little time. Later ones are judged on arrival."""
 LONGEST_POLL_SECONDS = 20.0
-"""How often folders (checkpoints, dumps, configuration) are listed at least while the run gives nothing …"""
+"""Longest time between two listings of folders (checkpoints, dumps, configuration) while the run gives nothing …"""
 POLL_SHARE = 25.0
-"""… for so many times as long as the pause …"""
+"""… which are the run's silence divided by this apart …"""
 CHANGED_SHARE = 5.0
-"""… and, where inotify watches them, while nothing came or went there for so many times as long."""
+"""… or, if inotify watches the folders, the time without changes there divided by this."""
 
 
 class TurnResult(NamedTuple):
-    """What a turn read: how many items, whether there is more at once, and which logs grew without giving one.
+    """The result of a turn: items read, whether there is more at once, and the logs that grew without giving an item.
 
-    ``ended``: all was read that was there when the reading began.
+    ``ended``: everything present when reading began has been read.
     """
 
     items: int
@@ -84,8 +84,8 @@ class RunReader:
     Args:
         found: what discovery found.
         options: the user's settings of the run.
-        stored: where each channel was read to, as it is stored.
-        submit: runs heavy work elsewhere.
+        stored: returns the stored cursor of each channel.
+        submit: runs heavy work in another process.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class RunReader:
     ) -> None:
         self._options, self._stored, self._submit = options, stored, submit
         self.found = found
-        """What discovery found last; ``open`` opens what is new of it."""
+        """The newest result of discovery; ``open`` opens its new channels."""
         self.lacks = False
-        """Whether stored tables are not read any more, and nothing was read yet of what shows their texts better."""
+        """Whether stored tables are no longer read, and the channel with better texts has not been read yet."""
         self._silent: frozenset[str] = frozenset()
-        """The channels that were opened without their tables."""
+        """Channels that were opened without their tables."""
         self._opened = OpenedRun()
         self.read_at: dict[str, float] = {}
         self._parts: set[tuple[str, int]] = set()
-        """Channels, with their inodes, that were a log before and have a number behind its name by now."""
+        """Channels, with their inodes, that were read as a log and have since been rotated to a numbered name."""
         self._futures: list[Future] = []
         self._assembler = Assembler("")
         self._merge: ChannelMerge | None = None
@@ -117,13 +117,13 @@ class RunReader:
         self.logs: frozenset[Path] = frozenset()
         """The files that rows are read from …"""
         self.places: frozenset[Path] = frozenset()
-        """… and all files and folders in which, or below which, something new may concern the run."""
+        """… and all files and folders in or below which a change may concern the run."""
         self._log_folders: frozenset[Path] = frozenset()
         self._listed: frozenset[Path] = frozenset()
         self._rings = False
         self._merged_at, self._hurries = math.inf, False
         self.reads = 0
-        """How often channels were opened or read: what is known of them is the same until it rises."""
+        """How often channels were opened or read; while it is unchanged, so is everything known about them."""
 
     @property
     def channels(self) -> Sequence[OpenedSource]:
@@ -132,34 +132,34 @@ class RunReader:
 
     @property
     def waiting(self) -> bool:
-        """Whether something of this run is still to be read: it is being read elsewhere, or has to keep still first."""
+        """Whether data is still outstanding: another process is reading it, or a file must first stop changing."""
         return self._worked_on() or any(one.source.settling for one in self._opened.sources)
 
     @property
     def has_more(self) -> bool:
-        """Whether a turn would find something at once: what was read elsewhere is there, or reading goes on."""
+        """Whether a turn would find something at once: another process has a result, or reading is not finished."""
         return any(future.done() for future in self._futures) or self.unread or self._behind
 
     @property
     def unread(self) -> bool:
-        """Whether a channel holds more than one turn reads of it."""
+        """Whether a channel holds more than one turn reads."""
         return any(one.source.unread for one in self._opened.sources)
 
     @property
     def bytes(self) -> int:
-        """How much was read of the channels."""
+        """How many bytes of the channels were read."""
         return sum(source.stats.bytes for source in self._opened.sources)
 
     def held(self) -> frozenset[int]:
-        """The inodes of open files that have a name somewhere."""
+        """The inodes of open files that still have a name somewhere."""
         return frozenset(filter(None, (source.source.held for source in self._opened.sources)))
 
     def has_all(self, found: FoundRun) -> bool:
-        """Whether discovery found the same as before, and every channel of it is open."""
+        """Whether discovery's result is unchanged and all its channels are open."""
         return self.found == found and len(self._opened.sources) == len(found.channels)
 
     def as_set_now(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Stored items as they would be read now: with what the user sets now, without tables not read any more."""
+        """Stored items as they would be read now: with the current user settings, without superseded tables."""
         silent, stored = without_tables(self.found), self._stored()
         for number, item in enumerate(items):
             if not number:
@@ -171,9 +171,9 @@ class RunReader:
                 yield item
 
     def reads_unlike(self, found: FoundRun) -> bool:
-        """Whether a known channel would be read in another way.
+        """Whether the new result of discovery changes how a known channel is read.
 
-        What it read shows better in one that is new, or its file holds more runs by now.
+        A new channel has its texts in better form, or its file now holds several runs.
         """
         fewer = without_tables(found).keys() - without_tables(self.found).keys() - self._silent
         known = {channel.name for channel in self.found.channels} | {source.name for source in self._opened.sources}
@@ -208,7 +208,7 @@ class RunReader:
         return opened.announcements
 
     def _is_part(self, channel: FoundChannel) -> bool:
-        """Whether a channel is a file that a log was read from and that has a number behind the log's name by now.
+        """Whether a channel is the numbered file that a log already read was rotated to.
 
         Discovery can't know all of them: between the renaming and the first line of the new file there is no log that
         the numbered file could be a part of, and after a restart only the stored cursor shows it.
@@ -225,20 +225,20 @@ class RunReader:
         return False
 
     def _note_places(self) -> None:
-        """A log that is a link grows where nothing rings, but for its target's folder."""
+        """Note where writes concern the run; for a log that is a link, inotify reports them in its target's folder."""
         places = {one.path: one.path if one.path.is_dir() else one.path.parent for one in self._opened.sources}
         rows = {one.path for one in self._opened.sources if one.kind is not None}
-        self.logs = frozenset(path for path in rows if path != places[path])  # a Trainer's state is read of a folder
+        self.logs = frozenset(path for path in rows if path != places[path])  # a Trainer's state is read from a folder
         self._log_folders = frozenset(path.resolve().parent if path.is_symlink() else places[path] for path in rows)
         self._listed = frozenset(places.values())
         self.places = self.logs | self._log_folders | self._listed
 
     def note_changed(self, path: Path) -> None:
-        """A file or folder changed: the folders of this run are listed soon, unless only one of its logs grew."""
+        """Note a change of a file or folder: unless it is one of the run's logs, folders are listed soon."""
         self._lists_soon = self._lists_soon or path not in self.logs
 
     def lists_at(self, now: float, listing: float = SECOND) -> float | None:
-        """When folders are to be listed although no rest ends: something changed, or has to keep still; else None.
+        """When to list folders before the run's next read: after a change, or while a file settles; None if neither.
 
         ``listing``: seconds between two listings (``intervals``).
         """
@@ -246,12 +246,12 @@ class RunReader:
         return min(now, self._slow_at) + self._pause(now, listing) if wanted else None
 
     def lies_in(self, folders: Collection[Path]) -> bool:
-        """Whether all its logs are files in these folders, in which a write rings; so may be the folders it lists."""
+        """Whether all its logs lie in these watched folders; also notes whether all folders it lists do."""
         self._rings = bool(self._listed) and all(one in folders for one in self._listed)
         return bool(self._log_folders) and not self.found.remote and all(one in folders for one in self._log_folders)
 
     def begin(self, seen: float, now: float) -> None:
-        """Let ``read`` give all that the channels hold now, as seen then (Unix seconds), before anything new."""
+        """Let ``read`` first return everything the channels hold now, as seen at ``seen`` (Unix seconds)."""
         self._merged_at = self._gave_at = now
         self._gave.update(source.name for source in self._opened.sources)
         self._start(self._opened.sources, LiveReading(now, seen, self._holds_up))
@@ -261,7 +261,7 @@ class RunReader:
         self._items, self._begun = self._merge.items(), {source.name: source.stats.bytes for source in sources}
 
     def hurry(self, now: float) -> None:
-        """Let what was merged go on without what other processes work on, where that takes long and the run goes on."""
+        """After ``PATIENCE_SECONDS``, stop waiting for other processes if the run is still being written to."""
         if not self._hurries and now - self._merged_at >= PATIENCE_SECONDS:
             self._hurries = 0.0 <= now - (self.written() or 0.0) < GOES_ON_SECONDS
 
@@ -269,7 +269,7 @@ class RunReader:
         return (self.unread or self._behind) if self._hurries else self._worked_on()
 
     def read(self, now: float, feed: Callable[[Item], None], listing: float = SECOND) -> TurnResult:
-        """Feed a slice of what each channel has that is new; ``listing``: seconds between two listings of folders."""
+        """Feed a slice of each channel's new items; ``listing``: seconds between two listings of folders."""
         self.reads += 1
         if self._merge is None:
             self._start(self._due(now, listing), LiveReading(now, now))
@@ -282,12 +282,12 @@ class RunReader:
         return self._read(now, taken, ended=taken < SLICE)
 
     def _due(self, now: float, listing: float) -> Sequence[OpenedSource]:
-        """The channels that are asked in a turn: folders are listed now and then only."""
+        """The channels to read in this turn: all that give rows, and folders if their listing is due."""
         slow = abs(now - self._slow_at) >= self._pause(now, listing)  # the clock may be set back
         going_on = [future for future in self._futures if not future.done()]
         if self._lists_soon and slow:
             self._changed_at = now
-        if slow or len(going_on) < len(self._futures):  # what is done is taken in this turn
+        if slow or len(going_on) < len(self._futures):  # finished work is taken in this turn
             slow, self._slow_at, self._lists_soon, self._futures = True, now, False, going_on
         return [one for one in self._opened.sources if one.kind is not None or slow or one.source.unread]
 
@@ -304,13 +304,13 @@ class RunReader:
         return TurnResult(taken, taken == SLICE or self.unread, grown, ended)
 
     def finish(self, feed: Callable[[Item], None]) -> None:
-        """The input has ended: feed what the channels held back."""
+        """Feed the items that the channels held back, at the end of the input."""
         for source in self._opened.sources:
             for item in guarded(source, source.source.finish):
                 feed(item)
 
     def written(self) -> float | None:
-        """When any channel's file or folder was last written, or its server last got data (Unix seconds)."""
+        """When any channel's file or folder was last written to, or its server last got data (Unix seconds)."""
         times = [self.found.written] if self.found.written else []
         for source in self._opened.sources:
             with suppress(OSError):
@@ -318,18 +318,18 @@ class RunReader:
         return max(times, default=None)
 
     def touched(self) -> Iterator[OpenedSource]:
-        """Channels that read something since ``stored``."""
+        """Channels that read something since the last ``stored``."""
         for source in self._opened.sources:
             if source.name in self._gave or source.stats.bytes != self._read_bytes.get(source.name, 0):
                 yield source
 
     def cursors(self) -> dict[str, Cursor]:
-        """Where the touched channels would be read on, after what was fed."""
+        """The cursor of each touched channel after the items fed so far."""
         ahead = self._merge.cursors() if self._merge is not None else {}
         return {source.name: ahead.get(source.name) or source.source.cursor() for source in self.touched()}
 
     def stored(self) -> None:
-        """All that was read is being stored."""
+        """Note that everything read so far is being stored."""
         self._read_bytes = {source.name: source.stats.bytes for source in self._opened.sources}
         self._gave.clear()
 
@@ -338,7 +338,7 @@ class RunReader:
         self._opened.close()
 
     def _worked_on(self) -> bool:
-        """Whether work for this run is being done elsewhere, or goes on at once."""
+        """Whether another process works for this run, or a channel has more to read at once."""
         return not all(future.done() for future in self._futures) or self.unread or self._behind
 
     @property
@@ -351,12 +351,12 @@ class RunReader:
             return SECOND
         if self._lists_soon:
             return least
-        if self._rings:  # but for what is written in the folder of a new checkpoint
+        if self._rings:  # except for writes inside the folder of a new checkpoint
             return max(least, min(LONGEST_WATCHED_SECONDS, abs(now - self._changed_at) / CHANGED_SHARE))
         return max(least, min(LONGEST_POLL_SECONDS, abs(now - self._gave_at) / POLL_SHARE))
 
     def _cursors(self) -> Mapping[str, Cursor]:
-        """Where each channel is read now; where it was read last if it is not open yet."""
+        """The current cursor of each channel; the stored one if no channel is open yet."""
         stored = {} if self._opened.sources else self._stored()
         return stored or {source.name: source.source.cursor() for source in self._opened.sources}
 

@@ -26,17 +26,17 @@ from grpo_watch.sources.rows.layouts import MARK
 from grpo_watch.store.state import StoredBatch
 
 SETTLE_SECONDS = 60.0
-"""An ended run is read for this long after its last write (a last checkpoint, a model card), then let go."""
+"""Seconds after its last write that an ended run is still read (a last checkpoint, a model card)."""
 SHOWN_GONE = 10
-"""Runs that are not there any more and that are named; a share that is unmounted takes all with it."""
+"""Most missing runs named in a problem: an unmounted share takes many at once."""
 WHOLE_LOOKS = 10
-"""Every so many looks, the settings of all runs are read again; in between, only those of runs that changed."""
+"""Every so many looks the settings of all runs are read again; in between, only those of changed runs."""
 QUIET_LOOKS = 2
-"""All is over when discovery looked so many times without finding anything new."""
+"""Everything is over after so many looks without anything new."""
 PAST = 100
-"""Runs that ended too long ago for ``/metrics`` and stay on the page; each takes some 50 KB."""
+"""Most runs that have left ``/metrics`` and stay on the page; each takes some 50 KB."""
 MISSED = WORST_FIRST.index(RunVerdict.WARNING)
-"""What is known to be wrong with a lost run stays its verdict."""
+"""A lost run keeps its verdict if it is at least this bad."""
 
 log = logging.getLogger("grpo_watch.daemon")
 
@@ -44,15 +44,15 @@ log = logging.getLogger("grpo_watch.daemon")
 class RunRegistry:
     """All runs by name, whether they are being read or not.
 
-    ``look`` and ``get`` may be called by any thread, the rest by the engine's only.
+    Any thread may call ``look`` and ``get``; the rest is for the engine's thread only.
 
     Args:
         state_writer: the state.
-        submit: runs heavy work elsewhere.
+        submit: runs heavy work in another process.
         rules: the rules in force.
         options: the user's settings of a found run.
         linger: for how many seconds an ended run is shown to sinks.
-        report: called once for each run when it was first read.
+        report: called once for each run after its first read.
     """
 
     def __init__(
@@ -69,42 +69,42 @@ class RunRegistry:
         self._options, self._linger, self._report = options, linger, report
         self._runs: dict[str, WatchedRun] = {}
         self.order = TurnOrder()
-        """Which of those that are being read need a turn."""
+        """Schedules the turns of the runs that are being read."""
         self.views: dict[str, RunOverview] = {}
-        """The runs that are shown to receivers and on ``/metrics``, in the order of their first sight …"""
+        """The runs shown to receivers and on ``/metrics``, in the order of first sight …"""
         self.past_views: dict[str, RunOverview] = {}
-        """… and those that ended too long ago for these, and are still shown to people, the newest end first."""
+        """… and those that ended too long ago for these and are only on the page, newest end first."""
         self._by_identity: dict[str, WatchedRun] = {}
         self._found: Sequence[FoundRun] | None = None
         self._looks = self._busy_look = 0
         self.taken: Sequence[FoundRun] | None = None
-        """What discovery found when it was taken last."""
+        """The result of discovery that was last taken."""
         self.records: Counter[str] = Counter()
         """Records by kind of channel, since the start …"""
         self.errors: Counter[tuple[str, str]] = Counter()
         """… and errors by kind and reason."""
         self._unread: tuple[str, ...] = ()
         self.problems: tuple[str, ...] = ()
-        """What discovery could not read and concerns no run, and which runs are not there any more; one line each."""
+        """Discovery problems that concern no run, and runs that are missing; one line each."""
 
     def __iter__(self) -> Iterator[WatchedRun]:
         return iter(list(self._runs.values()))
 
     def get(self, run: str) -> WatchedRun | None:
-        """The run of this name."""
+        """The run of this name; None if unknown."""
         return self._runs.get(run)
 
     @property
     def ready(self) -> bool:
-        """Whether discovery looked and every run it found was read once."""
+        """Whether every run that discovery found was read once."""
         return self.read_since(-math.inf)
 
     def read_since(self, moment: float) -> bool:
-        """The same of those runs that were written since then (Unix seconds)."""
+        """Whether every run written to since ``moment`` (Unix seconds) was read once."""
         return self._looks > 0 and self._found is None and self.order.read_since(moment)
 
     def count(self, run: WatchedRun) -> None:
-        """Take what its sources counted by now."""
+        """Update the totals with the run's current counts."""
         records, errors = run.counted
         run.counted = counts_of(run.reader, run.pipeline.assembler.agreement.conflicts, run.failures)
         self.records.update(run.counted[0])
@@ -118,16 +118,16 @@ class RunRegistry:
         return all(run.life.ended is not None for run in self)
 
     def over(self) -> bool:
-        """Whether everything has ended and was read, and nothing new was found since; asked once a turn."""
+        """Whether all runs have ended and were read, and ``QUIET_LOOKS`` looks found no more; called once a turn."""
         waiting = any(watch.reader.waiting for watch in self.order.watches)
         if not self._runs or waiting or self._found is not None or not self.ended:
             self._busy_look = self._looks
         return self._looks >= self._busy_look + QUIET_LOOKS
 
-    # they come
+    # appearing
 
     def restore(self, now: float) -> None:
-        """Show what is stored at once, before anything is read."""
+        """Show the stored runs at once, before anything is read."""
         for stored in self._state_writer.store.runs():
             run = self._known(stored.name)
             run.life = RunLife(stored.ended, stored.noted)
@@ -144,14 +144,14 @@ class RunRegistry:
         return known
 
     def _newest_past(self) -> list[WatchedRun]:
-        """The past runs that people are still shown, the newest end first; the others free their data."""
+        """The newest past runs, newest end first; frees the data of older ones."""
         past = sorted((run for run in self if run.past), key=lambda run: run.life.noted or 0.0, reverse=True)
         for run in past[PAST:]:
             run.shown = run.history = None
         return past[:PAST]
 
     def look(self, found: Sequence[FoundRun], problems: Sequence[str] = ()) -> None:
-        """Discovery looked: these are the runs now, all of them; ``take_found`` takes them."""
+        """Store the result of discovery, which ``take_found`` processes, and log its new problems."""
         for problem in problems:
             if problem not in self._unread:
                 log.warning("not read", extra={"fields": {"problem": problem}})
@@ -159,7 +159,7 @@ class RunRegistry:
         self._found = found
 
     def take_found(self, now: float) -> None:
-        """Take what discovery found last, if that is news."""
+        """Process the newest result of discovery, if there is one."""
         if self._found is None:
             return
         self.taken = found = self._found
@@ -188,7 +188,7 @@ class RunRegistry:
         self._view_all()
 
     def renew(self, now: float, rules: RuleSet | None) -> None:
-        """Take the settings of all runs again; those with others, and all where there are other rules, begin again."""
+        """Read the settings of all runs again; restarts runs whose settings changed, or all if ``rules`` are given."""
         self._rules = rules or self._rules
         for run in self:
             if run.found is not None:
@@ -197,7 +197,7 @@ class RunRegistry:
                     self._begin(run, run.found, now)
 
     def show(self, runs: Iterable[WatchedRun]) -> None:
-        """Show how these runs are, if they were read."""
+        """Show the current state of these runs, if they have been read."""
         for run in runs:
             if run.ready:
                 run.shown = run.snapshot()
@@ -216,7 +216,7 @@ class RunRegistry:
                 self.views = dict(sorted(self.views.items(), key=lambda one: self._runs[one[0]].number))
 
     def _view_all(self) -> None:
-        """Show all runs, where more may have changed than how those are that had a turn."""
+        """Show all runs, after changes beyond the runs that had a turn."""
         for run in self:
             self._view(run)
         past = ((run.name, run.overview()) for run in self._newest_past())
@@ -235,7 +235,7 @@ class RunRegistry:
 
     def _take(self, run: WatchedRun, found: FoundRun, now: float) -> None:
         if run.is_read and (run.reader.found.roots != found.roots or run.reader.reads_unlike(found)):
-            self._begin(run, found, now)  # the watched path leads elsewhere by now, or other channels show more
+            self._begin(run, found, now)  # the watched path now leads elsewhere, or other channels have better data
         elif run.is_read:
             news = not run.reader.has_all(found)
             run.update(found)
@@ -256,11 +256,11 @@ class RunRegistry:
             run.reported = True
             self._report(run.shown)
 
-    # they end and continue
+    # ending and continuing
 
     def end(self, now: float, due: Iterable[WatchedRun]) -> None:
-        """Note which of these runs ended, let go of those that ended a while ago, and take up those that continue."""
-        for run in [*due]:  # they may be all of ``watches``, which gets shorter
+        """Note which of these runs ended, close those that ended a while ago, and reopen those that continue."""
+        for run in [*due]:  # a copy: ``_end`` shortens ``watches``, which they may be
             if run.ready and run.is_over(now):
                 self._end(run, now)
             elif run.ready and run.life.ended is not None:
@@ -270,9 +270,9 @@ class RunRegistry:
             self._view(run)
 
     def pass_by(self, now: float) -> None:
-        """Show those that ended long enough ago to people alone, and end those whose input did; asked each second."""
+        """Keep runs that ended long ago on the page only, and hurry those whose input closed; called each second."""
         for run in self.order.watches:
-            if run.life.ended is None and run.options.ended():  # no write says so
+            if run.life.ended is None and run.options.ended():  # no write announces it
                 self.order.hurry(run, now)
         before = [run for run in self if not run.is_read and not run.past]
         for run in before:
@@ -290,7 +290,7 @@ class RunRegistry:
         return noted is None or now - noted <= self._linger
 
     def _miss(self, run: WatchedRun, found: Sequence[FoundRun], files: Collection[int], now: float) -> None:
-        """A run was not found; once it is lost, what is known of it is shown for a while, unless another one has it."""
+        """Handle a run that was not found; a lost run stays on show for a while, unless it is part of another run."""
         held, read = (run.reader.held(), run.reader.bytes) if run.is_read else (frozenset[int](), 0)
         known = run.found is not None
         if not run.life.missed and known:
@@ -314,7 +314,7 @@ class RunRegistry:
             run.keep_end(now)
             log.info("a run ended", extra={"fields": {"run": run.name}})
             return
-        newest = written if run.found is None else max(written, newest_write(run.found))  # a copy is younger
+        newest = written if run.found is None else max(written, newest_write(run.found))  # a copy's files are younger
         if not run.reader.waiting and now - newest > SETTLE_SECONDS:
             run.life.ended = max(run.life.ended, written)
             self._let_go(run, now)
@@ -332,7 +332,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _inodes(found: Iterable[FoundRun]) -> frozenset[int]:
-    """The files that the channels of these runs lie in."""
+    """The inodes of the files of these runs' channels."""
     nodes = set()
     for channel in (channel for run in found for channel in run.channels):
         with suppress(OSError):
@@ -341,9 +341,10 @@ def _inodes(found: Iterable[FoundRun]) -> frozenset[int]:
 
 
 def _identities_of(found: Sequence[FoundRun], name_of: Callable[[str], str | None]) -> list[str]:
-    """What stays of each run when its name would change: its folder, its address, or its log file and its name in that.
+    """A key of each run that survives renaming: its folder, its address, or its log file and its name there.
 
-    One of several in a file keeps what identified the file while it held one: the run of that name, else the first.
+    Of several runs in one file, one inherits the key from when the file held one run: the run of that name, else the
+    first.
     """
     identities = list(map(_identity_of, found))
     taken = set(identities)
@@ -372,7 +373,7 @@ def _identity_of(run: FoundRun) -> str:
 
 
 def _is_part(run: FoundRun) -> bool:
-    """Whether it is one of the runs that a file holds."""
+    """Whether the run is one of several in a file."""
     return bool(run.channels) and not run.channels[0].in_folder and bool(run.channels[0].run)
 
 

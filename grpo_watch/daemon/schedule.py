@@ -1,4 +1,4 @@
-"""When runs get their turns, and the clock that they are given."""
+"""Schedules the turns of runs, and provides the clock they use."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 CATCHING_UP = 0.5
-"""Speed of the clock while it is ahead of one that was set back."""
+"""Speed of the clock while it is ahead of a wall clock that was set back."""
 JUMP_SECONDS = 60.0
-"""A clock that advances this much more than time was set, or the machine slept; silences that count are longer."""
+"""Least jump of the clock ahead of the timer (it was set, or the machine slept); silence thresholds are longer."""
 
 log = logging.getLogger("grpo_watch.clock")
 
 
 class SteadyClock:
-    """The wall clock, but it never goes back: it runs at half speed until one that was set back has caught up.
+    """A wall clock that never goes back: where the wall clock is set back, it runs at half speed until that catches up.
 
     Args:
         wall: Unix seconds.
@@ -35,13 +35,13 @@ class SteadyClock:
 
 
 class Jumps:
-    """Notices where the clock went on by much more than time did: a run's silence can't be measured across it."""
+    """Detects forward jumps of the clock, across which a run's silence can't be measured."""
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
 
     def seen(self, now: float, timer: float) -> bool:
-        """Whether it did so since the last call; ``now`` is in Unix seconds, ``timer`` in monotonic ones."""
+        """Whether the clock jumped since the last call; ``now`` is Unix, ``timer`` monotonic seconds."""
         before, self._last = self._last, (now, timer)
         jump = 0.0 if before is None else now - before[0] - (timer - before[1])
         if jump < JUMP_SECONDS:
@@ -51,17 +51,17 @@ class Jumps:
 
 
 FEW_RUNS = 100
-"""So many growing runs are read whenever there may be something new, and their rows stored in one commit a second."""
+"""Up to this many growing runs are read as soon as there may be something new, with one commit of rows a second."""
 READ_SECONDS, TICK_SECONDS, LIST_SECONDS, STORE_SECONDS = 0.0005, 0.002, 0.004, 0.004
-"""Added for each run beyond these; ``python benchmarks/fleet.py`` shows what 1,000 runs cost."""
+"""Seconds added for each further run; ``python benchmarks/fleet.py`` shows the cost of 1,000 runs."""
 GROWING_SECONDS = 60.0
-"""A run grows that gave something within the last minute: jobs write about a row a minute."""
+"""A run is growing if it gave an item within so many seconds: jobs write about a row a minute."""
 SECOND = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Seconds between two reads of a run's logs, two ticks, two listings of its folders, and two times rows are stored.
+    """Seconds between two reads of a run's logs, two ticks, two listings of its folders, and two stores of rows.
 
     A write in a watched folder is read at once, and a transition is stored at once.
     """
@@ -73,7 +73,7 @@ class Intervals:
 
 
 def intervals(runs: int) -> Intervals:
-    """The shortest intervals while so many runs grow."""
+    """The shortest intervals while ``runs`` runs are growing."""
     many = max(0, runs - FEW_RUNS)
     return Intervals(
         READ_SECONDS * many, SECOND + TICK_SECONDS * many, SECOND + LIST_SECONDS * many, SECOND + STORE_SECONDS * many
@@ -81,13 +81,13 @@ def intervals(runs: int) -> Intervals:
 
 
 LONGEST_SECONDS, LONGEST_WATCHED_SECONDS = 10.0, 30.0
-"""Longest rest of a run, and of one all of whose logs lie in folders that inotify watches: there a write ends it."""
+"""Longest rest of a run, and of a run whose logs all lie in folders watched by inotify: there a write ends it."""
 SHARE = 15.0
-"""A run rests for this part of the time that it has given nothing: one step a minute is seen within 4 seconds."""
+"""A run rests for its silence divided by this: at one step a minute, a step is seen within 4 seconds."""
 
 
 class Rest:
-    """When a run is to be read again that has nothing more to give at present.
+    """When a run that had nothing more to give is read again.
 
     Args:
         now: Unix seconds.
@@ -97,12 +97,12 @@ class Rest:
         self.gave_at = self._read_at = now
 
     def until(self, least: float = 0.0, *, watched: bool = False) -> float:
-        """When that is (Unix seconds); ``least`` are seconds to rest in any case, ``watched``: a write would end it."""
+        """The end of the rest (Unix seconds); ``least`` is its least length, ``watched``: a write would end it."""
         quiet = (self._read_at - self.gave_at) / SHARE
         return self._read_at + (LONGEST_WATCHED_SECONDS if watched else max(least, min(LONGEST_SECONDS, quiet)))
 
     def read(self, now: float, *, gave: bool) -> None:
-        """The run was read, and gave something or nothing."""
+        """Note that the run was read, and whether it gave an item."""
         if gave or now < self.gave_at:
             self.gave_at = now
         self._read_at = now

@@ -1,4 +1,4 @@
-"""The process of the daemon: its threads, the death of any of which ends it, its end in time, what systemd sees."""
+"""The process of the daemon: its threads, whose death ends it, its exit in time, and its status for systemd."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
 POLL_SECONDS = 1.0
-"""Between two looks for new runs and channels where a folder can't be watched, or an exit waits for them …"""
+"""Seconds between two looks for new runs and channels if a folder can't be watched, or an exit waits for them …"""
 LOOK_SECONDS, LOOK_SECONDS_OF_MANY = 5.0, 15.0
-"""… and between two looks at most in any case, with few runs and with more than …"""
+"""… and otherwise at most, with few runs and with more than …"""
 MANY_RUNS = 300
 CPU_SHARE = 2.0
-"""A look is followed by a rest of so many times its processor time: wall time would grow with the machine's load. There
-is one only where something came or went; a new folder among 1,000 is then seen within two seconds."""
+"""A look is followed by a rest of so many times its processor time: wall time would grow with the machine's load.
+Without changes there is no look; a new folder among 1,000 is then seen within two seconds."""
 STOP_SECONDS, HAND_OVER_SECONDS = 2.0, 20.0
-"""Until a thread is left behind at the end; the second where another daemon goes on: a message and a last refresh take
-a receiver 10 s each at most."""
+"""Seconds until a thread is abandoned at exit; the second if another daemon takes over: a message and a last refresh
+take a receiver at most 10 s each."""
 DONE = 0
-"""In the inbox: end, no signal asked for it."""
+"""In the inbox: end without a signal."""
 
 log = logging.getLogger("grpo_watch.service")
 
@@ -45,12 +45,12 @@ class Service:
 
     Args:
         daemon: what to run.
-        worker: its worker process.
-        waker: what the engine waits for; watches folders.
-        paths: what to watch; may appear later.
+        worker: its worker processes.
+        waker: wakes the engine; watches folders.
+        paths: the paths to watch; may appear later.
         discoverer: finds the runs.
-        clocks: monotonic seconds, and processor seconds of the thread that asks.
-        delivery_workers: those of the receivers.
+        clocks: monotonic seconds, and processor seconds of the calling thread.
+        delivery_workers: one per receiver.
         inbox: takes signal numbers; a new one by default.
     """
 
@@ -89,8 +89,8 @@ class Service:
     def wait(self, others: Sequence[threading.Thread] = (), each: Callable[[], None] = lambda: None) -> None:
         """Return at a signal number in ``inbox``, when done, or when a thread (also of ``others``) died.
 
-        SIGHUP loads rules and receivers again. Signal handlers may put into the inbox at any time. ``each`` is called
-        twice a second and oftener.
+        SIGHUP reloads rules and receivers. Signal handlers may put into the inbox at any time. ``each`` is called at
+        least twice a second.
         """
         while not self._stopping.is_set():
             each()
@@ -108,10 +108,10 @@ class Service:
                 self._fail(dead.name)
 
     def close(self) -> None:
-        """End the threads and store what is left; a few seconds at most, even if a read hangs.
+        """End the threads and store the rest; a few seconds at most, even if a read hangs.
 
-        A thread that does not end by then (a receiver that is silent, a mount that hangs) is left behind. Where another
-        daemon is to go on, what is under way to receivers ends first: no two of them send one receiver's messages.
+        A thread that does not end by then (a silent receiver, a hung mount) is abandoned. If another daemon takes over,
+        deliveries under way end first, so that no two daemons send one receiver's messages.
         """
         self._stopping.set()
         self._waker.structure.set()
@@ -123,7 +123,7 @@ class Service:
             thread.join(max(0.0, until - self._timer()))
         if not self._threads[0].is_alive():
             self._daemon.close()
-        self._worker.stop()  # last: that its work broke off is no news of a run
+        self._worker.stop()  # last: work broken off here must not be reported as a run's problem
 
     def _engine(self) -> None:
         while not self._stopping.is_set():
@@ -167,18 +167,18 @@ class Service:
 
 
 LEAVE_SECONDS = 4.5
-"""From the signal until the process leaves at the latest: 5 s are promised, and the last line takes some of them."""
+"""Longest time from the signal until the process exits: 5 s are promised, and the last line takes some of them."""
 DONE_SECONDS = 60.0
-"""The same for one that ends because all is done: nothing waits to kill it, and a last sample may still be pushed."""
+"""The same for an exit because all is done: nothing waits to kill it, and a last sample may still be pushed."""
 WORD_SECONDS = 0.25
-"""For the log line about it: writing it may hang as well."""
+"""For the log line about the exit: writing it may hang, too."""
 
 
 class Deadline:
-    """A thread that waits for ``begin``, and ends the process so many seconds later if it still runs then.
+    """A thread that waits for ``begin`` and ends the process so many seconds later if it still runs.
 
-    Nothing holds it up: not a child that ignores signals, a read from a mount that hangs, a receiver that is silent,
-    nor a full pipe behind the log. Messages under way stay in the stored queue.
+    Nothing delays it: no child that ignores signals, no read from a hung mount, no silent receiver and no full pipe
+    behind the log. Messages under way stay in the stored queue.
 
     Args:
         pause: waits for so many seconds.
@@ -196,7 +196,7 @@ class Deadline:
         self.thread.start()
 
     def begin(self, seconds: float, code: int) -> None:
-        """Leave within so many seconds; the first call counts. Signal handlers may call it."""
+        """Exit within so many seconds; only the first call counts. Signal handlers may call it."""
         self._begun.put((seconds, code))
 
     def _guard(self) -> None:
@@ -209,7 +209,7 @@ class Deadline:
 
 @contextmanager
 def signal_inbox(deadline: Deadline) -> Iterator[SimpleQueue[int]]:
-    """An inbox that takes SIGTERM, SIGINT and SIGHUP; the first two end the process in time."""
+    """An inbox for SIGTERM, SIGINT and SIGHUP; the first two also start the deadline."""
     inbox: SimpleQueue[int] = SimpleQueue()
 
     def take(number: int, _: object) -> None:
@@ -234,11 +234,11 @@ PINGS_PER_WATCHDOG = 2
 
 
 class SystemdNotifier:
-    """Sends to the socket in ``NOTIFY_SOCKET``; where there is none, nothing. A manager that is gone hurts nothing.
+    """Sends to the socket in ``NOTIFY_SOCKET``, if there is one. Errors are ignored: the manager may be gone.
 
     Args:
         environ: the environment, with ``NOTIFY_SOCKET``, ``WATCHDOG_USEC`` and ``WATCHDOG_PID`` (sd_notify(3)).
-        pid: of this process; a watchdog that is meant for another one gets no sign of life.
+        pid: of this process; a watchdog meant for another process gets no sign of life.
         timer: monotonic seconds.
     """
 
@@ -250,16 +250,16 @@ class SystemdNotifier:
         self._sent = ""
 
     def notify(self, snapshot: DaemonSnapshot, *, ready: bool, late: float | None) -> None:
-        """Say how the daemon is; asked often, it sends what is new and a sign of life in time.
+        """Report the daemon's state; call it often: it sends changes at once and signs of life in time.
 
         Args:
             snapshot: the newest one.
-            ready: everything was read once.
-            late: by how many seconds the engine is late, and then there is no sign of life; None: it is well.
+            ready: all runs were read once.
+            late: by how many seconds the engine is late, which stops the signs of life; None if it is on time.
         """
         if not self._address:
             return
-        lines = [] if self._sent else ["READY=1"]  # it runs and answers; its status says whether all was read
+        lines = [] if self._sent else ["READY=1"]  # it runs and answers; its status line says whether all was read
         status = status_of(snapshot, ready=ready, late=late)
         if status != self._sent:
             self._sent = status
@@ -270,20 +270,20 @@ class SystemdNotifier:
         self._send(lines)
 
     def stopping(self) -> None:
-        """Say that the daemon ends."""
+        """Report that the daemon is stopping."""
         self._send(["STOPPING=1", "STATUS=stopping"])
 
     def _send(self, lines: list[str]) -> None:
         if not self._address or not lines:
             return
-        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address  # of the abstract kind
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address  # an abstract socket
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.setblocking(False)  # a manager that does not listen holds up nothing
+            sender.setblocking(False)  # a manager that does not read must not block us
             sender.sendto("\n".join(lines).encode(), address)
 
 
 def status_of(snapshot: DaemonSnapshot, *, ready: bool, late: float | None) -> str:
-    """One line for ``systemctl status``; numbers only, as names of runs are chosen by others."""
+    """One line for ``systemctl status``; numbers only, because others choose the names of runs."""
     if late is not None:
         return f"the engine is {late:.0f} s late"
     firing = sum(alert.state is AlertState.FIRING for run in snapshot.runs for alert in run.snapshot.alerts)
@@ -297,10 +297,10 @@ def _watchdog_seconds(environ: Mapping[str, str], pid: int) -> float:
 
 
 YOUNG, MIDDLE, NEVER = 10_000, 50, 1_000_000
-"""Thresholds of Python's collector. By default (700, 10, 10) collections took 11 % of the processor time of a daemon
-with 1,000 runs that grow, and full ones up to 2.1 s each, in which no row was read."""
+"""Thresholds of Python's collector. With the defaults (700, 10, 10) collections took 11 % of the processor time of a
+daemon with 1,000 growing runs; full ones took up to 2.1 s each, in which no row was read."""
 FULL_SECONDS = 600.0
-"""Between two full collections; they free little, because only cycles wait for them."""
+"""Seconds between two full collections; they free little, because only cycles need them."""
 
 
 class PacedCollections:
@@ -316,7 +316,7 @@ class PacedCollections:
         self._collected_at = timer()
 
     def turn(self) -> None:
-        """Collect everything if that is due."""
+        """Run a full collection if it is due."""
         if self._timer() - self._collected_at >= FULL_SECONDS:
             gc.collect()
             self._collected_at = self._timer()

@@ -1,4 +1,4 @@
-"""Writes what runs add to the store; what can't be stored now is kept in memory and stored later."""
+"""Writes the runs' changes to the store; if that is impossible now, keeps them in memory and stores them later."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from grpo_watch.store.state import Handover, Store, StoredBatch, StoreError
 
 RETRY_SECONDS = 10.0
 KEPT_BYTES = 8 * 1024 * 1024
-"""So much is kept while the disk is full. Beyond it nothing is stored until the daemon is started again, which then
-reads on from the last stored cursors: items, cursors and conclusions on disk agree at any time."""
+"""Most bytes kept while the disk is full. Beyond it nothing is stored until the daemon restarts, which then reads on
+from the last stored cursors: items, cursors and conclusions on disk agree at any time."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -26,9 +26,9 @@ log = logging.getLogger("grpo_watch.store")
 
 
 class StateWriter:
-    """The engine's view of the store; none of its methods raises because of the disk.
+    """The engine's access to the store; disk errors are logged, not raised, except by ``items``.
 
-    ``ok`` is False while something waits to be stored, or all of it is in memory: then ``could_begin`` is asked.
+    ``ok`` is False while changes wait to be stored, or the whole state is in memory; then call ``could_begin``.
 
     Args:
         store: the store.
@@ -39,7 +39,7 @@ class StateWriter:
         self._waiting: list[StoredBatch] = []
         self._unsent = DeliveryChanges()
         self.left: Handover | None = None
-        """After ``close`` of a state in memory: what the one takes over that takes its place."""
+        """After ``close`` of a state in memory: the data for the daemon that takes over."""
         self._bytes = 0
         self._retry_at = 0.0
         self._unregistered: dict[str, str] = {}
@@ -49,34 +49,34 @@ class StateWriter:
 
     @property
     def ok(self) -> bool:
-        """Whether all is stored."""
+        """Whether everything is stored."""
         return self._written and not self.store.missing
 
     def could_begin(self, now: float) -> bool:
-        """Whether a state that could not be opened at the start can be by now; tried every so often."""
+        """Whether a state that could not be opened at the start can be opened now; tried every ``RETRY_SECONDS``."""
         if not self.store.missing or now < self._retry_at:
             return False
         self._retry_at = now + RETRY_SECONDS
         return self.store.could_be_kept()
 
     def read_files(self) -> frozenset[str]:
-        """Absolute paths of the files that were read when this daemon began; none where that can't be read."""
+        """Absolute paths of the files already read when this daemon began; empty if the store is unreadable."""
         return _or(frozenset(), self.store.read_files)
 
     def snapshot(self, run: str) -> RunSnapshot | None:
-        """The newest stored snapshot; None where there is none or it can't be read (a newer or older program's)."""
+        """The newest stored snapshot; None if there is none or it is unreadable (of a newer or older version)."""
         return _or(None, lambda: self.store.snapshot(run))
 
     def history(self, run: str) -> bytes | None:
-        """What the page of a run showed at its end, packed; None where nothing is stored or it can't be read."""
+        """The run's packed detail from its end; None if none is stored or it is unreadable."""
         return None if run in self._unregistered.values() else _or(None, lambda: self.store.history(run))
 
     def name_of(self, identity: str) -> str | None:
-        """The name of the run with this identity; None where it is not known, or can't be read."""
+        """The name of the run with this identity; None if unknown or unreadable."""
         return self._unregistered.get(identity) or _or(None, lambda: self.store.name_of(identity))
 
     def register(self, identity: str, wanted: str, now: float) -> str:
-        """The run's name, which never changes."""
+        """Register a run under the wanted name if that is free; returns its name, which never changes."""
         try:
             return self.store.register(identity, wanted, now)
         except StoreError as error:
@@ -87,7 +87,7 @@ class StateWriter:
             return name
 
     def commit(self, batches: Sequence[StoredBatch], now: float, sent: DeliveryChanges | None = None) -> None:
-        """Store the batches and what changed in the queues of messages, or keep them while that is impossible."""
+        """Store the batches and the changes of message queues; keeps them in memory while that is impossible."""
         if self._written:
             try:
                 self.store.commit(batches, sent)
@@ -129,17 +129,17 @@ class StateWriter:
             self._unsent = DeliveryChanges()
             log.error("too much unstored state: nothing more is stored until the next start")
 
-    # what is stored of one run, and what waits
+    # stored and waiting data of one run
 
     def items(self, run: str) -> Iterator[Item]:
-        """What the pipeline was fed; raises ``StoreError`` where a stored block is damaged."""
+        """The items that the pipeline was fed; raises ``StoreError`` if a stored block is damaged."""
         if run not in self._unregistered.values():
             yield from self.store.items(run)
         for batch in self._of(run):
             yield from codec.decode_block(codec.encode_block(batch.items))
 
     def cursors(self, run: str) -> dict[str, Cursor]:
-        """How far each source was read."""
+        """The cursor of each source."""
         found = self._stored(run, self.store.cursors)
         for batch in self._of(run):
             found |= batch.cursors
@@ -153,12 +153,12 @@ class StateWriter:
         return found
 
     def looked(self, run: str) -> bool:
-        """Whether all that the run held when it was first seen has been read, by this daemon or one before it."""
+        """Whether everything the run held when first seen has been read, by this daemon or an earlier one."""
         known = any(batch.looked for batch in self._of(run))
         return known or (run not in self._unregistered.values() and _or(False, lambda: self.store.looked(run)))
 
     def messages(self) -> StoredDeliveries:
-        """The messages that wait, the open episodes, and what was sent; nothing where that can't be read."""
+        """The waiting messages, the open episodes, and the sent ones; empty if unreadable."""
         try:
             return self.store.messages()
         except StoreError as error:
@@ -166,11 +166,11 @@ class StateWriter:
             return StoredDeliveries()
 
     def fingerprints(self, run: str) -> Mapping[str, str]:
-        """The rules that the alerts were reached with."""
+        """Fingerprints of the rules that the alerts rest on."""
         return self._stored(run, self.store.fingerprints)
 
     def _stored(self, run: str, read: Callable[[str], dict[K, V]]) -> dict[K, V]:
-        """What the store holds; a run of which something is damaged is read again, and none of it is known."""
+        """Data from the store; if it is damaged, forgets the run, so that it is read again, and returns nothing."""
         if run in self._unregistered.values():
             return {}
         try:
@@ -188,7 +188,7 @@ class StateWriter:
             log.error("a run can't be read again", extra={"fields": {"run": run, "error": str(error)}})  # noqa: TRY400
 
     def reopen(self, run: str) -> None:
-        """A run that had ended continues."""
+        """Note that an ended run continues."""
         self._change(0.0, lambda: self.store.reopen(run))
 
     def prune(self, now: float, days: float, max_bytes: float) -> None:
@@ -196,11 +196,11 @@ class StateWriter:
         self._change(now, lambda: self.store.prune(now, days, max_bytes))
 
     def abandon(self, names: Iterable[str], before: float, now: float) -> Mapping[str, int]:
-        """Give up messages that wait for receivers of no such name (see ``Store.abandon``)."""
+        """Drop messages for receivers that are not among ``names`` (see ``Store.abandon``)."""
         return self._change(now, lambda: self.store.abandon(names, before)) or {}
 
     def _change(self, now: float, change: Callable[[], T]) -> T | None:
-        """Change the store if it can be written; None where it can't."""
+        """Change the store if it is writable; else None."""
         if self._written:
             try:
                 return change()
@@ -209,7 +209,7 @@ class StateWriter:
         return None
 
     def close(self, now: float) -> None:
-        """Store what waits if that is possible now, and close."""
+        """Store waiting changes if possible, and close."""
         if self._waiting or self._unsent:
             self._retry(now)
         if self.store.missing:
@@ -221,7 +221,7 @@ class StateWriter:
 
 
 def _or(otherwise: T, read: Callable[[], T]) -> T:
-    """What the store holds; ``otherwise`` where it can't be read."""
+    """Data from the store; ``otherwise`` if it is unreadable."""
     try:
         return read()
     except StoreError:

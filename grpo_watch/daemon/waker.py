@@ -1,6 +1,6 @@
-"""Wakes the engine when there is something to read: a worker, a signal or a write in a watched folder rings.
+"""Wakes the engine when there is something to read: after work, a signal, or a write in a watched folder.
 
-One inotify descriptor serves all folders. Events only make a poll immediate: on network file systems there are none.
+One inotify descriptor serves all folders. Events only trigger an immediate poll; network file systems send none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from grpo_watch.mounts import MOUNTS, network_type
 
 MOST_FOLDERS = 20_000
-"""Watched folders; further ones are polled. The kernel takes about 1 KB for each."""
+"""Most watched folders; further ones are polled. The kernel takes about 1 KB for each."""
 MODIFY, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF = 0x2, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800
 ONLYDIR, IGNORED, OVERFLOW, IS_FOLDER = 0x0100_0000, 0x8000, 0x4000, 0x4000_0000
 WANTED = MODIFY | MOVED_FROM | MOVED_TO | CREATE | DELETE | DELETE_SELF | MOVE_SELF | ONLYDIR
@@ -31,13 +31,13 @@ log = logging.getLogger("grpo_watch.waker")
 
 
 class Waker:
-    """The bell of the running daemon, which writes in the watched folders ring too.
+    """Wakes the running daemon at calls of ``ring`` and at writes in watched folders.
 
-    Where watching is impossible (no inotify, no watches left, a network file system) the folder is in ``polled``.
+    Folders that can't be watched (no inotify, no watches left, a network file system) are in ``polled``.
 
     Args:
-        mounts: where the mounted file systems are listed.
-        most: how many folders are watched at most.
+        mounts: the file that lists mounted file systems.
+        most: most folders watched.
     """
 
     def __init__(self, mounts: Path = MOUNTS, most: int = MOST_FOLDERS) -> None:
@@ -58,25 +58,25 @@ class Waker:
         self.polled: frozenset[Path] = frozenset()
         """Folders that the last round could not watch."""
         self.watched: frozenset[Path] = frozenset()
-        """Folders in which a write rings, as of the last round."""
+        """Folders in which a write wakes the engine, as of the last round."""
         self._unwatched: set[Path] = set()
         self.structure = Event()
-        """Set when files or folders came, went or were renamed, or a file changed that ``quiet`` does not know."""
+        """Set when files or folders came, went or were renamed, or a file changed for which ``quiet`` is False."""
         self.quiet: Callable[[Path], bool] = lambda _: False
-        """Whether a file is one whose growth changes nothing about which runs there are."""
+        """Whether growth of this file can't change the set of runs."""
         self._reported = False
 
-    # the engine's thread
+    # for the engine's thread
 
     def wait(self, timeout: float) -> None:
-        """Return when the bell was rung or a watched folder changed since the last call, or after ``timeout``."""
+        """Return after a ``ring`` or a change in a watched folder since the last call, or after ``timeout`` seconds."""
         self._poll.poll(timeout * 1000.0)
         with suppress(BlockingIOError):
             while os.read(self._rung, READ_BYTES):
                 pass
 
     def changed(self) -> frozenset[Path]:
-        """The files in watched folders that grew since the last call, and folders that changed otherwise."""
+        """Files in watched folders that grew since the last call, and folders that changed otherwise."""
         if self._inotify is None:
             return frozenset()
         changed: set[Path] = set()
@@ -85,23 +85,23 @@ class Waker:
                 self._take(event, changed)
         return frozenset(changed)
 
-    # any thread
+    # for any thread
 
     def ring(self) -> None:
         """Wake the waiting thread."""
-        with self._lock, suppress(BlockingIOError, OSError):  # full: it is rung; closed: nobody waits
+        with self._lock, suppress(BlockingIOError, OSError):  # full: already rung; closed: nobody waits
             os.write(self._bell, b"\0")
 
-    # the thread of discovery
+    # for the thread of discovery
 
     def watch(self, folder: Path) -> None:
-        """Watch a folder, not what lies below it; call it before the folder is listed, and nothing is missed."""
+        """Watch a folder without its subfolders; call it before listing the folder, so that no change is missed."""
         self._asked.add(folder)
         if folder not in self._watches and not self._add(folder):
             self._unwatched.add(folder)
 
     def forget_others(self) -> None:
-        """End the watches of folders that were not asked for since the last call."""
+        """End the watches of folders that were not passed to ``watch`` since the last call."""
         with self._lock:
             for folder in self._watches.keys() - self._asked:
                 self._remove(folder)
@@ -110,7 +110,7 @@ class Waker:
         self._asked, self._unwatched = set(), set()
 
     def close(self) -> None:
-        """Free the descriptors; who rings later rings at none of another file."""
+        """Close the descriptors; later calls of ``ring`` have no effect."""
         with self._lock:
             if self._inotify is not None:
                 os.close(self._inotify.descriptor)

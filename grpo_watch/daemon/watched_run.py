@@ -1,4 +1,4 @@
-"""One run of the daemon: it is read turn by turn, stored and shown, and let go of once it is over."""
+"""One run of the daemon: read turn by turn, stored and shown, and closed once it is over."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from grpo_watch.store.codec import encode_item
 from grpo_watch.store.state import StoredBatch
 
 CURSOR_SECONDS = 5.0
-"""How often a cursor is stored that moved without giving an item."""
+"""Seconds between two stores of a cursor that moved without giving an item."""
 ACTIVITY_SECONDS = 15.0
-"""How often it is noted that a log grows without giving an item."""
+"""Seconds between two notes that a log grows without giving an item."""
 JUST_AFTER = 0.1
-"""A tick is given so many seconds after a silence became too long, when it is so whatever the rounding."""
+"""Seconds between a silence becoming too long and the tick that notices it, to be safe from rounding."""
 
 log = logging.getLogger("grpo_watch.run")
 
@@ -57,14 +57,14 @@ log = logging.getLogger("grpo_watch.run")
 class WatchedRun:
     """One run of the daemon from its first sight on; while its files are read, with its channels and its pipeline.
 
-    ``turn`` works for a slice and is called again at once while it answers True; ``batch`` hands over what is to be
-    stored. The first turns rebuild the run from the store and read what its files hold by then (``ready`` after that).
+    ``turn`` works for a slice and is called again at once while it returns True; ``batch`` returns the changes to
+    store. The first turns rebuild the run from the store and read its files to their current end; then it is ``ready``.
 
     Args:
         name: the run's name, which never changes.
         number: its place in the order of first sight.
-        state_writer: what is stored.
-        submit: runs heavy work elsewhere.
+        state_writer: access to the store.
+        submit: runs heavy work in another process.
     """
 
     reader: RunReader
@@ -77,54 +77,54 @@ class WatchedRun:
         self.options = WatchOptions()
         self.life = RunLife()
         self.shown: RunSnapshot | None = None
-        """What is shown of it; None when nothing is (any more)."""
+        """The snapshot on show; None if nothing is shown (any more)."""
         self.history: bytes | None = None
-        """A packed run detail, made when it ended …"""
+        """A packed run detail, made when the run ended …"""
         self.past = False
-        """… and whether that is so long ago that only the page shows it."""
+        """… and whether that was so long ago that only the page shows it."""
         self.written, self.channels = 0.0, tuple[ChannelStatus, ...]()
-        """Its newest write (Unix seconds) when it began to be read or was let go; how its channels did then."""
+        """The newest write (Unix seconds) and the channels' status when the run began to be read or was closed."""
         self.begun = 0
-        """How often it began to be read."""
+        """How often reading began."""
         self.is_read = self.ready = self.reported = False
-        """Its files are read (it goes on, and they are there); what they held at first was read; it was reported."""
+        """Whether its files are being read; whether their first content was read; whether it was reported."""
         self.counted = NOTHING
         self.recorder = RunDetailRecorder()
         self._overview: RunOverview | None = None
         self._seen: tuple[object, ...] = ()
 
-    # it is read, and let go
+    # reading and closing
 
     def begin(self, found: FoundRun, rules: RuleSet, now: float, work: Iterator[bool], *, urgent: bool = False) -> None:
-        """Read its files, from what is stored of it on (see ``first_turns.begin``).
+        """Begin to read its files, from its stored state on (see ``first_turns.begin``).
 
-        ``work`` are the first turns: each says whether there is more to do at once. ``urgent``: an alert of it fired
-        when it was read last, and something was written since.
+        ``work`` are the first turns, each of which yields whether there is more to do at once. ``urgent``: a stored
+        alert fires and the run was written to since.
         """
         self.found, self.rules, self.urgent = found, rules, urgent
         self.written = newest_write(found)
         self.begun += 1
         self.ready = self.restored = False
-        """``restored``: whether it is as it was stored, with nothing new read, and does not look ended."""
+        """``restored``: the run is as stored, with nothing new read, and does not look ended."""
         self.failures = 0
-        """Items that could not be judged."""
+        """Items that raised an error when judged."""
         self.looked = self._known = self.state_writer.looked(self.name)
         self.forget(now)
         self.reader = RunReader(found, self.options, lambda: self.state_writer.cursors(self.name), self._submit)
         self._cursors_at = self._active_at = now
         self._ticked_at = 0.0
         self._growth: dict[str, float] = {}
-        """When logs grew last that gave no item since, by channel (Unix seconds)."""
+        """When logs last grew without giving an item since, by channel (Unix seconds)."""
         self.rest = Rest(now)
         self.safe = True
-        """Whether its alerts rest on all that the stored ones do."""
+        """False while the run is re-read and its alerts rest on less than the stored ones."""
         self._more = False
         self._rules_problem = ""
         self._work: Iterator[bool] | None = work
         self.is_read = True
 
     def forget(self, now: float) -> None:
-        """Know nothing of the run, as before anything was read."""
+        """Reset the run to its state before anything was read."""
         self.end, self.recorder = RunEnd(), RunDetailRecorder()
         labels = self.options.labels
         self.pipeline = Pipeline(self.name, self.rules.rules, self.rules.detectors, labels, self.recorder.observe)
@@ -137,7 +137,7 @@ class WatchedRun:
         self._snapshot_of: tuple[int, Mapping[str, str]] | None = None
 
     def let_go(self, now: float) -> None:
-        """Read it no more: store what waits, close its files and drop its windows."""
+        """Stop reading: store waiting changes, close the files and drop the windows."""
         self.written = newest_write(self.found) if self.found is not None else 0.0
         self.channels = tuple(replace(status, read_at=None) for status in statuses(self.reader))
         self.close(now)
@@ -147,23 +147,23 @@ class WatchedRun:
         del self.reader, self.pipeline, self.end, self._work
 
     def close(self, now: float) -> None:
-        """Store the rows that wait to be, where nothing else does, and close its files."""
+        """Close the files; stores waiting rows, but no changes of alerts."""
         left = self.batch(now) if self.looked and self._rows_only else None
         self.state_writer.commit([left] if left is not None else [], now)
         self.counted = NOTHING
         self.reader.close()
 
     def keep_end(self, now: float) -> None:
-        """Store that it ended, and what its page shows of it: of one that was not read whole, what is stored."""
+        """Store the end of the run and its detail; if the run was not read completely, the detail already stored."""
         stored = None if self.ready else self.state_writer.history(self.name)
         self.history = stored or pack(self.detail())
         self.state_writer.commit([StoredBatch(self.name, now, history=self.history, ended=self.life.ended)], now)
 
-    # it is shown
+    # showing
 
     def detail(self) -> RunDetail:
-        """What its page shows beyond the snapshot; of a run that is not read any more, what it was at its end."""
-        recorder = self.recorder  # the engine may let go of it meanwhile
+        """The current detail, or the one stored at its end if the run is no longer read."""
+        recorder = self.recorder  # the engine may close the run meanwhile
         return recorder.detail() if self.is_read else unpack(self.history)
 
     def sparks(self) -> Mapping[str, Sparkline]:
@@ -172,7 +172,7 @@ class WatchedRun:
         return recorder.sparks() if self.is_read else unpack_sparks(self.history)
 
     def overview(self) -> RunOverview | None:
-        """The run as receivers and pages see it, the same object while nothing changed; None when it is not shown."""
+        """The run as receivers and pages see it, the same object while nothing changed; None if it is not shown."""
         if self.shown is None:
             return None
         reads = self.reader.reads if self.is_read else -1
@@ -200,32 +200,32 @@ class WatchedRun:
         return not self.ready or self._more or self.reader.has_more
 
     def due_at(self, now: float, watched: Collection[Path], apart: Intervals) -> float:
-        """When it needs its next turn (Unix seconds), if nothing is written in ``watched`` folders by then."""
+        """When it needs its next turn (Unix seconds) if nothing is written in ``watched`` folders by then."""
         rests = self.rest.until(apart.read, watched=self.reader.lies_in(watched))
         lists = self.reader.lists_at(now, apart.listing)
         return min([rests, *self._alarms(), *([] if lists is None else [lists])])
 
     def _alarms(self) -> Iterator[float]:
-        """When a silence that lasts becomes an alert, which no write tells (Unix seconds)."""
+        """When a lasting silence becomes an alert, which no write announces (Unix seconds)."""
         for monitor in self.pipeline.state.readers(Tick(self._ticked_at)):
             at = monitor.detector.silent_too_long_at(self.pipeline.state)
             if at is not None and at > self._ticked_at:
                 yield at + JUST_AFTER
 
     def turn(self, now: float, listing: float = SECOND) -> bool:
-        """Work for a slice; whether there is more to do at once. ``listing``: seconds between listings of folders."""
+        """Work for a slice; returns whether there is more to do. ``listing``: seconds between listings of folders."""
         if self._work is not None:
-            if self.safe:  # what the stored alerts rest on is read whole, however long that takes
+            if self.safe:  # the basis of the stored alerts is read completely, however long that takes
                 self.reader.hurry(now)
             more = next(self._work, None)
             if more is not None:
-                self.urgent = self.urgent and more  # what another process works on holds up no other run
+                self.urgent = self.urgent and more  # work in another process must not hold up other runs
                 return more
             self._work, self.ready = None, True
             return True
         taken = self.reader.read(now, self.feed, listing)
         if taken.items:
-            self._growth.clear()  # a row says more
+            self._growth.clear()  # a row is better evidence
         self._growth |= dict.fromkeys(taken.grown, now)
         if taken.items or taken.grown:
             self.end.touch(now)
@@ -234,7 +234,7 @@ class WatchedRun:
         return self._more
 
     def tick(self, now: float, *, least: float = 0.0, jumped: bool = False) -> None:
-        """Give the pipeline the time (Unix seconds), if that was last done ``least`` seconds ago or more.
+        """Feed the pipeline a tick (Unix seconds), if the last one is at least ``least`` seconds old.
 
         ``jumped``: the clock jumped to it.
         """
@@ -245,7 +245,7 @@ class WatchedRun:
             self.feed(Tick(now))
 
     def set_problem(self, problem: str, now: float) -> None:
-        """Set the problem of the rule files (empty: they load). Not stored: a replay ends it."""
+        """Set the problem of the rule files (empty: they load). It is not stored: a replay ends it."""
         if self.ready and problem != self._rules_problem and not (problem and self.is_over(now)):
             self._rules_problem = problem
             self._changes += 1
@@ -253,10 +253,10 @@ class WatchedRun:
             self._collect(self.pipeline.feed(RunEvent(RULE_FILES, kind, text=problem)))
 
     def feed(self, item: Item) -> None:
-        """Take an item; one that raises is passed over."""
+        """Feed an item to the pipeline; logs and skips an item that raises."""
         try:
             transitions = self.pipeline.feed(item)
-        except Exception:  # one odd item must not end the watch of all runs
+        except Exception:  # one odd item must not end the monitoring of all runs
             self.failures += 1
             self._changes += 1
             log.exception("skipped an item that could not be judged", extra={"fields": {"run": self.name}})
@@ -270,13 +270,13 @@ class WatchedRun:
         self._collect(transitions)
 
     def replay(self, item: Item) -> None:
-        """Take an item that is stored; the transitions that it causes are, too."""
+        """Feed a stored item; the transitions it causes are stored already."""
         self._changes += 1
         self.pipeline.feed(item)
         self._note(item)
 
     def load(self, alerts: Mapping[Key, Alert]) -> None:
-        """Take alerts as they are stored."""
+        """Load stored alerts."""
         self._changes += 1
         monitors = {monitor.rule.name: monitor for monitor in self.pipeline.state.monitors}
         for (rule, key), alert in alerts.items():
@@ -284,7 +284,7 @@ class WatchedRun:
                 monitors[rule].load(key, alert)
 
     def update(self, found: FoundRun) -> None:
-        """Discovery looked again: open the channels that are new."""
+        """Take a new result of discovery and open the new channels."""
         self.found = self.reader.found = found
         if self.ready:
             self.open()
@@ -292,15 +292,15 @@ class WatchedRun:
             self.written = newest_write(found)
 
     def open(self) -> None:
-        """Open the channels that are not open yet, and announce those that are news."""
+        """Open the channels that are not open yet, and feed the announcements that are new."""
         for item in self.reader.open(self.pipeline):
             if item not in self.announced:
                 self.feed(item)
 
     def batch(self, now: float, *, rows: bool = True) -> StoredBatch | None:
-        """What to store since the last call; None when there is nothing, or nothing that agrees yet.
+        """The changes to store since the last call; None if there are none, or alerts rest on incomplete data.
 
-        ``rows``: also rows alone, that change no alert.
+        ``rows``: also return rows that changed no alert.
         """
         if self.looked and self._rows_only and not rows:
             return None
@@ -320,13 +320,13 @@ class WatchedRun:
 
     @property
     def waits(self) -> bool:
-        """Whether something of it is to be stored that ``batch`` did not hand over yet."""
+        """Whether changes wait that ``batch`` has not returned yet."""
         return bool(self.unstored.items or self.unstored.transitions or not self.looked or any(self.reader.touched()))
 
     def snapshot(self) -> RunSnapshot:
-        """A snapshot of the run now; the same object as before when nothing changed.
+        """The current snapshot; the same object as before if nothing changed.
 
-        It is made only after something may have changed: at most turns, most of hundreds of runs are as they were.
+        It is made only after a possible change: in most turns most of hundreds of runs are unchanged.
         """
         now = (self._changes, self.pipeline.state.refused)
         if self._snapshot is None or now != self._snapshot_of:
@@ -336,7 +336,7 @@ class WatchedRun:
         return self._snapshot
 
     def was_live(self, since: float, now: float) -> bool:
-        """Whether it continues, or is new to us and was written to after ``since`` (Unix seconds)."""
+        """Whether it continues, or is new to this state and was written to after ``since`` (Unix seconds)."""
         return not self.is_over(now) or (not self._known and (self.end.written or now) >= since)
 
     @property
@@ -345,17 +345,17 @@ class WatchedRun:
         return self.pipeline.state.step
 
     def alerts(self, rule: str | None = None) -> dict[Key, Alert]:
-        """The run's alerts (of one rule) by rule and key."""
+        """The run's alerts, or those of one rule, by rule and key."""
         monitors = (each for each in self.pipeline.state.monitors if rule is None or each.rule.name == rule)
         return {(monitor.rule.name, key): alert for monitor in monitors for key, alert in monitor.alerts.items()}
 
     def finish(self, now: float) -> None:
-        """The input has ended: take what sources held back, and steps that only worse channels have."""
+        """At the end of the input, feed held-back items, and steps that only less trusted channels have."""
         self.reader.finish(self.feed)
         self.elect(now, ended=True)
 
     def elect(self, now: float, *, ended: bool = False) -> None:
-        """Elect other channels as long as that is due at ``now`` (Unix seconds), or as the run has ended."""
+        """Elect other channels if that is due at ``now`` (Unix seconds), or because the run has ended."""
         for election in self.pipeline.elections(now, ended=ended):
             self.feed(election)
 
@@ -365,7 +365,7 @@ class WatchedRun:
 
     @property
     def _rows_only(self) -> bool:
-        """Whether there are only items to store, and no alert changed."""
+        """Whether only items, and no changes of alerts, are to be stored."""
         batch = self.unstored
         return not (batch.transitions or batch.alerts or batch.backlog or batch.fingerprints is not None)
 
@@ -376,13 +376,13 @@ class WatchedRun:
             self.unstored.transitions += transitions
 
     def _note(self, item: Item) -> None:
-        """Note what a fed item says of the run's channels and its end."""
+        """Note what a fed item shows about the run's channels and end."""
         self.end.take(item)
         if isinstance(item, (ChannelOpened, RunConfig)):
             self.announced.append(item)
 
     def _note_growth(self, now: float, *, jumped: bool) -> None:
-        """A log that grows without giving an item (an evaluation, a download) lives, and every log after a jump."""
+        """Feed ``Activity`` for logs that grow without giving an item (an evaluation), for all logs after a jump."""
         if jumped:
             self.end.touch(now)
             self._growth |= {source.name: now for source in self.reader.channels if source.kind is not None}
@@ -395,5 +395,5 @@ class WatchedRun:
 
 
 def _as_stored(item: Item) -> Item:
-    """Texts that the page may show are not stored with the rows."""
+    """The item without the texts that the page may show, which are not stored."""
     return replace(item, groups=without_texts(item.groups)) if isinstance(item, CompletionSummary) else item
