@@ -1,4 +1,4 @@
-"""Takes off what collectors of logs (Ray, torchrun, journald, Docker …) wrap around a line and joins what they cut."""
+"""Strips prefixes of log collectors (Ray, torchrun, journald, Docker …) from lines and joins the lines they cut."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.guessing import guess
 
 LONGEST = 1 << 20
-"""Bytes of a line that a collector cut into pieces; the rest is let go."""
+"""Bytes kept of a line that a collector cut into pieces; the rest is dropped."""
 STAMP = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 SUSPECT = re.compile(rb"[\d(\[{\x1b<]|\s{0,20}\"|[A-Z][a-z]{2} [ \d]\d \d\d:")
-"""How every wrapped line begins: most lines of a plain log are passed on after this one look."""
+"""How every wrapped line begins; most lines of a plain log fail this single test."""
 CONTAINER = re.compile(STAMP + rb" (?:stdout|stderr) ([FP]) ")
 """``2026-01-02T03:04:05.123456789Z stdout F text`` (Kubernetes' runtime interface; P: the line continues)."""
 DOCKER = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z ")
@@ -29,40 +29,40 @@ JOURNAL = re.compile(
 JSON_FILE = b'{"log":'
 """Docker's json-file driver: one object per line, the text in ``log``; without a line end in it the line continues."""
 JOURNAL_MARK = b'"__REALTIME_TIMESTAMP"'
-"""``journalctl -o json``: one object per line, the text in ``MESSAGE`` (as numbers where it holds control characters,
-null from 4,096 bytes on without ``--all``); ``_LINE_BREAK`` is ``line-max`` where the line continues."""
+"""``journalctl -o json``: one object per line, the text in ``MESSAGE`` (numbers if it holds control characters, null
+from 4,096 bytes on without ``--all``); ``_LINE_BREAK`` is ``line-max`` if the line continues."""
 TORCHRUN = re.compile(rb"(?:\[(?:default|rank)(\d{1,6})\]: ?){1,2}")
 """``[default0]:text`` (``torchrun --tee``) and ``[rank0]: text`` (PyTorch's own tracebacks), or both."""
 COLOUR = re.compile(rb"\x1b(?:\[[\d;?]{0,20}[mhlKJ]|\][^\x07\x1b]{0,200}\x07|[=>])")
-"""Colours, and what else a terminal's recording holds: cleared lines, modes, the title of the window."""
+"""Colours and other escape sequences in terminal recordings: cleared lines, modes, window titles."""
 ENTITY = re.compile(rb"&(?:#39|#x27|quot|amp|lt|gt);")
-"""A page that holds a log has these for its quotes."""
+"""HTML entities for quotes and brackets in a page that shows a log."""
 PAGE = re.compile(rb"\s{0,40}<(?:!doctype|html|pre)\b", re.IGNORECASE)
 HEAD = 2_048
-"""Bytes from the beginning of a log within which one that is a page shows it: elsewhere markup is a model's text."""
+"""Bytes at the beginning of a log in which an HTML page is recognised; later markup is a model's text."""
 MARKUP = re.compile(rb"</?[a-z][a-z0-9]{0,10}(?: [^<>]{0,400})?>")
 RAY = re.compile(
     rb"(?:\[\d{1,3}(?:;\d{1,3}){0,4}m){0,2}\([^()\r\n]{0,120}?pid=\d{1,10}(?:, ip=[^()\s]{1,64})?\)(?:\[0m)? ?"
 )
 """``(TaskRunner pid=4617, ip=10.1.51.94) ``; copies into issues lose the escape character and leave ``[36m``."""
 JOB = re.compile(rb"(?:\[\d{1,3}m){0,2}\(([\w.-]{1,100}), pid=\d")
-"""``(sweep-lr1e-5, pid=2808) ``: whose line it is in a log of several jobs, as SkyPilot writes it."""
+"""``(sweep-lr1e-5, pid=2808) ``: the job that printed the line, in SkyPilot's logs of several jobs."""
 REPEATED = re.compile(
     rb"(?:\[\d{1,3}m)? ?\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs [^\r\n]{0,400})?"
     rb"(?:\[0m)?\s{0,4}$"
 )
-"""What Ray puts behind a line that several workers printed."""
+"""Ray's suffix of a line that several workers printed."""
 REPEATED_MARK = b"x across cluster]"
 INSIDE = (REPEATED_MARK, b"\x1b", b"\x08", b"&")
-"""Where one of these is, something may have to be taken out of a line that begins as it is."""
+"""Marks of lines that need cleaning although they begin without a prefix."""
 TEXTS = ("message", "msg", "text", "log", "line", "event", "body", "textPayload", "MESSAGE", "content")
-"""What structured logging calls the text of a line."""
+"""Keys that structured logging uses for the text of a line."""
 WRAPS_TEXT = re.compile(rb'(?:"(?:' + "|".join(TEXTS).encode() + rb')": ?|\["\d{19}", ?)"(?:[^"\\]|\\.){0,400}\d')
 ENTRY = re.compile(rb'\s{0,20}("(?:' + "|".join(TEXTS).encode() + rb')": ?"(?:[^"\\]|\\.){1,4000}"),?\s{0,4}$')
-"""The line with the text of an entry, in a list of them that is written over several lines."""
+"""The line that holds an entry's text, in a list of entries printed over several lines."""
 NANOSECONDS = re.compile(r"\d{19}")
 DEEPEST = 6
-"""Lists and mappings of an answer that entries may lie in."""
+"""Levels of lists and mappings of a response that are searched for entries."""
 SYSLOG = re.compile(rb"<\d{1,3}>1 \S{1,40} \S{1,255} \S{1,48} \S{1,128} \S{1,32} (?:-|\[[^\]\r\n]{0,400}\]) ")
 """``<14>1 2026-03-02T10:00:00Z host train 4432 - - `` (RFC 5424)."""
 ENDS = re.compile(rb"[\r\n]+")
@@ -71,10 +71,10 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Envelope:
-    """Gives the bare pieces of wrapped ones. ``open`` means that a cut line waits for its rest.
+    """Unwraps pieces of a log. ``open``: a cut line waits for its rest.
 
-    ``left_out`` counts the lines whose text the collector left out; ``rank`` is the one that torchrun put before the
-    newest piece, if any, and ``job`` the job that it names. Of a log that is a page the markup is taken off (``page``).
+    ``left_out`` counts the lines whose text the collector dropped; ``rank`` is the newest piece's rank by torchrun, if
+    any, and ``job`` its job. ``page``: the log is an HTML page, whose markup is removed.
     """
 
     def __init__(self, *, page: bool = False) -> None:
@@ -88,7 +88,7 @@ class Envelope:
         return bool(self._cut)
 
     def unwrap(self, data: bytes) -> Sequence[bytes]:
-        """The pieces that this one completes: itself if plain, none of a cut line, several where it holds line ends."""
+        """Return the completed pieces: this one if plain, none for a cut line, several if it holds line ends."""
         self.rank = self.job = ""
         if self._head < HEAD:
             self._head += len(data) + 1
@@ -110,7 +110,7 @@ class Envelope:
         return (self._bare(data),)
 
     def flush(self) -> Sequence[bytes]:
-        """The cut line as far as it came."""
+        """Return the unfinished cut line."""
         rest, self._cut = self._cut, b""
         return self._pieces(rest)
 
@@ -150,7 +150,7 @@ class Envelope:
 
 
 def _retyped(data: bytes) -> bytes:
-    """The line without what a terminal's backspaces took back."""
+    """Apply a terminal's backspaces to the line."""
     first, *others = data.split(b"\x08")
     kept = bytearray(first)
     for part in others:
@@ -160,18 +160,18 @@ def _retyped(data: bytes) -> bytes:
 
 
 def _message_of(data: bytes) -> bytes | None:
-    """The text in a line of structured logging; None for a row of metrics, or any other object."""
+    """Return the text of a line of structured logging; None for a row of metrics, or any other object."""
     entry = _object(b'{"entries":%s}' % data if data[:1] == b"[" else data)
     if entry is None or any(guess(key) is not None and isinstance(entry[key], (int, float)) for key in entry):
         return None
     text = next((entry[key] for key in TEXTS if isinstance(entry.get(key), str)), None)
-    if text is None:  # one list of entries, as services of logs answer
+    if text is None:  # one list of entries, as log services respond
         text = "\n".join(_texts(entry, DEEPEST)) or None
     return text.encode("utf-8", "replace") if text is not None else None
 
 
 def _texts(value: object, deepest: int) -> Iterator[str]:
-    """The texts of entries in lists of an answer: under a usual name, or behind their nanoseconds as Loki has them."""
+    """Yield the texts of a response's entries: under a usual name, or after a timestamp in nanoseconds (Loki)."""
     if isinstance(value, dict):
         named = [value[key] for key in TEXTS if isinstance(value.get(key), str)]
         yield from named
@@ -185,7 +185,7 @@ def _texts(value: object, deepest: int) -> Iterator[str]:
 
 
 def _message(value: object) -> bytes | None:
-    """The text of a journal's entry; of several only the last."""
+    """Return the text of a journal entry; of several texts only the last."""
     if isinstance(value, list) and value and isinstance(value[-1], (str, list)):
         value = value[-1]
     if isinstance(value, str):

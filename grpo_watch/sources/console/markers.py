@@ -1,4 +1,4 @@
-"""Recognises what a job prints besides rows: that it ends, resumes or dies, how many steps it has, whose it is."""
+"""Recognises console lines other than rows: ends, resumes, crashes, planned steps, framework and version."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ REWARD_FAILED = re.compile(
 TOOL_FAILED = re.compile(
     rb"Error when executing (?:tool|code): |Tool\] Execution failed: |Search API call failed\. Last error"
 )
-"""verl's tool agents: one call of a tool failed. A tool prints one of them for one call."""
+"""verl's tool agents: one call of a tool failed. A tool prints one such line per call."""
 FAILED: Mapping[str, re.Pattern[bytes]] = MappingProxyType(
     {"reward_failures": REWARD_FAILED, "tool_errors": TOOL_FAILED}
 )
-"""Metrics that count lines from row to row, and the lines."""
+"""Metrics that count lines between rows, with the patterns of these lines."""
 REPEATED = re.compile(rb"\[repeated (\d{1,9})x across cluster\]")
-"""How Ray writes lines of several workers that are alike."""
+"""How Ray marks a line that stands for equal lines of several workers."""
 PACKAGE_SIGNS = (
     rb"(?m:^\s{0,8}[A-Za-z][\w.-]{0,40}==\d)|LLM engine \(v\d|API server version \d|"
     rb"Speed info: version=\d"
@@ -63,7 +63,7 @@ PACKAGES = tuple(
         ("deepspeed", rb"DeepSpeed info: version=(\d[\w.+]{0,40})"),
     )
 )
-"""What prints the version of a package."""
+"""Lines that print the version of a package."""
 TROUBLE = (
     rb"[A-Za-z](?:Error|Exception|Interrupt)\b|A worker died|Segmentation fault|Bus error|hit an exception|what\(\):",
     rb"Exception (?:ignored in|in (?:thread|callback) )|--- Logging error|Task exception was|Root Cause \(",
@@ -73,7 +73,7 @@ TROUBLE = (
     rb"equal chunk|after normalization|[Tt]raining (?:failed|crashed|aborted)|[Ff]atal error",
     rb"divisible by|multiple of|at least 2 generations|greater than 1|be both configured|must equal per_device",
 )
-"""Signs of lines that ``Tracebacks`` takes."""
+"""Signs of lines that are passed to ``Tracebacks``."""
 OTHERS = (
     rb"Traceback \(most recent|Killed|SIGKILL|(?:srun|slurmstepd): error|DUE TO TIME",
     rb"^\s{0,12}File \"|^\S{0,60} pid=\S{0,60}\s{1,9}File \"|All reward functions returned None|Step \d",
@@ -82,11 +82,11 @@ OTHERS = (
     *dict.fromkeys(mark.sign.pattern for mark in marks() if mark.sign),
 )
 SIGNS = re.compile(b"(" + b"|".join(TROUBLE) + b")|" + b"|".join(OTHERS))
-"""One search for almost every line; the group shows trouble."""
+"""One search that dismisses almost every line; the group matches trouble."""
 FRAME = re.compile(rb'^\s{0,12}File "[^"\n]{1,400}", line \d{1,7}(?:, in |\s*$)')
-"""A frame: where it stands without the line that opens a traceback, that was cut off."""
+"""A traceback frame; without the line that opens a traceback, the log was cut before it."""
 FAR = 4096
-"""Bytes of a line in which a sign may be."""
+"""Bytes of a line that are searched for signs."""
 WHOLE = re.compile(r"[0-9]{1,18}")
 LONGEST_COMMAND = 64 << 10
 FLAG = re.compile(r"--([A-Za-z_][\w.-]{0,80})(?:=(.*))?", re.DOTALL)
@@ -96,13 +96,13 @@ ORIGIN = "command line in the log"
 NUMBERS: Mapping[MarkKind, str] = MappingProxyType(
     {MarkKind.RESUMED: "resumed", MarkKind.TOTAL: "total", MarkKind.EPOCH: "epoch"}
 )
-"""Marks that consist of one number, and its meaning."""
+"""Marks that consist of one number, and the number's meaning."""
 
 
 class ConsoleMarkers(NamedTuple):
-    """What is recognised in a line; most is None or empty in any one.
+    """Markers found in a line; most fields are None or empty.
 
-    ``failed``: the metric that counts such lines from row to row, whatever framework writes the rows.
+    ``failed``: the metric that counts such lines between rows, whatever framework writes the rows.
     """
 
     title: int | None = None
@@ -122,7 +122,7 @@ class ConsoleMarkers(NamedTuple):
 
 
 def find_markers(data: bytes) -> ConsoleMarkers | None:
-    """What is recognised in a line; None for almost every line."""
+    """Return the markers in a line; None for almost every line."""
     sign = SIGNS.search(data, 0, FAR)
     if sign is None:
         return None
@@ -140,7 +140,7 @@ def find_markers(data: bytes) -> ConsoleMarkers | None:
 
 
 def repeated(line: bytes) -> int:
-    """How often a line stands for itself: more than once where Ray wrote one for several workers' that are alike."""
+    """Return how many lines a line stands for: more than one if Ray merged equal lines of several workers."""
     found = REPEATED.search(line)
     return int(found[1]) if found is not None else 1
 
@@ -165,7 +165,7 @@ def _of_frameworks(data: bytes) -> ConsoleMarkers:
 
 
 def printed_versions(data: bytes) -> dict[str, Setting] | None:
-    """The version of a package that an advisory names: a line of ``pip freeze``, or a banner; None in other lines."""
+    """Return the package version that a line of ``pip freeze`` or a banner prints; None for other lines."""
     if (own := _first(data, MarkKind.PACKAGE)) is not None:
         return {f"{VERSION_OF}{own[0].framework}": Setting(own[1][1].decode(), PRINTED)}
     for package, pattern in PACKAGES:
@@ -184,15 +184,12 @@ def _first(data: bytes, kind: MarkKind) -> tuple[ConsoleMark, re.Match[bytes]] |
 
 
 def command_settings(arguments: bytes, framework: str) -> dict[str, Setting] | None:
-    """The settings in the arguments of a command line that ``set -x`` or a launcher printed; None where there are none.
-
-    Dashes of flags count as underscores. Nothing is run.
-    """
+    """Return the settings in a command line printed by ``set -x`` or a launcher; None if there are none."""
     if len(arguments) > LONGEST_COMMAND:
         return None
     try:
         words = shlex.split(arguments.decode("utf-8", "replace"), posix=True)
-    except ValueError:  # a quote that is not closed: the command continues in the next line
+    except ValueError:  # an unclosed quote: the command continues in the next line
         return None
     given: dict[str, object] = {}
     for place, word in enumerate(words):
@@ -206,7 +203,7 @@ def command_settings(arguments: bytes, framework: str) -> dict[str, Setting] | N
 
 
 def exception(line: bytes) -> str | None:
-    """``Type: message`` if the line is the last of a traceback, None if it is part of it or something else."""
+    """Return ``Type: message`` if the line is the last of a traceback, else None."""
     begin = PREFIX.match(line)
     rest = line[begin.end() if begin is not None else 0 :][:4096]
     if not rest or rest[:1].isspace() or EXCEPTION.match(rest) is None:
@@ -215,6 +212,6 @@ def exception(line: bytes) -> str | None:
 
 
 def readable(text: bytes) -> str:
-    """At most 300 characters for people, on one line, without control characters and what looks like a credential."""
+    """Return at most 300 characters for people, on one line, without control characters and likely credentials."""
     decoded = re.sub(r"\x1b\[[\d;?]{0,10}[A-Za-z]", "", text[:4096].decode("utf-8", "replace"))
     return masked(" ".join("".join(c if c.isprintable() else " " for c in decoded).split()))[:LONGEST_TEXT]

@@ -1,4 +1,4 @@
-"""Turns what cells of a notebook saved (an ``.ipynb``, or one cell's HTML) into the rows and events of its run."""
+"""Turns the saved outputs of a notebook (an ``.ipynb``, or one cell's HTML) into the rows and events of its run."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from grpo_watch.sources.rows.layouts import parts_of
 from grpo_watch.sources.rows.tables import TableSource, keys_of, row_of, table_owner
 
 TRAINS = re.compile(r"(?<!model)\.train\(|\btrain_\w*\(|\bGRPOTrainer\b")
-"""Source of a cell whose error is the run's."""
+"""Matches code of training cells; an error in such a cell is the run's."""
 CHART = "application/vnd.plotly.v1+json"
 STOPPED = "KeyboardInterrupt"
-"""Somebody pressed the stop button, which is no crash."""
+"""A user pressed the stop button; no crash."""
 LEAST_LINES = 3
-"""Rows of a table that is an attempt of its own."""
+"""Fewest rows of a table that count as an attempt."""
 ENDS = frozenset({EventKind.TRACEBACK, EventKind.CONFIG_ERROR, EventKind.KILLED})
 NO_CELL = -1
 
 
 @dataclass(slots=True, eq=False)
 class Shown:
-    """Rows that stand together: those of a table, or those that a cell printed; ``table``: what they were read from."""
+    """Rows that belong together: of one table, or printed by one cell; ``table``: the table they were read from."""
 
     cell: int
     rows: Sequence[RawRow]
@@ -41,25 +41,25 @@ class Shown:
 
     @property
     def of_grpo(self) -> bool:
-        """Whether a reward is among them."""
+        """Whether a reward is among the metrics."""
         return any(guess(key) == "reward_mean" for key in self.keys)
 
     @property
     def of_evaluation(self) -> bool:
-        """Whether ``trainer.evaluate()`` drew the table: while it trains, transformers puts the counter first."""
+        """Whether ``trainer.evaluate()`` drew the table: during training, transformers puts the counter first."""
         return self.table is not None and self.table.header[:1] == ["Training Loss"]
 
     def like(self, other: Shown) -> bool:
-        """Whether most metrics are the same."""
+        """Whether most metrics are the same in both."""
         return 2 * len(self.keys & other.keys) > max(len(self.keys), len(other.keys))
 
     def continues(self, other: Shown) -> bool:
-        """Whether it is a later part of the same run: metrics alike, steps that continue."""
+        """Whether this is a later part of the same run: similar metrics, continuing steps."""
         return self.like(other) and (self.rows[0].step or 0) > (other.rows[-1].step or 0)
 
 
 def runs_in(parts: Iterable[Shown]) -> list[list[Shown]]:
-    """Parts that continue each other, together."""
+    """Group parts that continue each other."""
     runs: list[list[Shown]] = []
     for part in parts:
         if runs and part.continues(runs[-1][-1]):
@@ -70,17 +70,17 @@ def runs_in(parts: Iterable[Shown]) -> list[list[Shown]]:
 
 
 def longest_of(parts: Iterable[Shown]) -> list[Shown]:
-    """The parts of the longest run with a reward (of the longest run, if none has one)."""
+    """Return the parts of the longest run with a reward (of the longest run, if none has a reward)."""
     runs = runs_in(parts)
     rewarded = [run for run in runs if run[0].of_grpo] or runs
     return max(reversed(rewarded), key=lambda run: sum(len(part.rows) for part in run), default=[])
 
 
 def attempts_of(parts: Sequence[Shown]) -> list[list[Shown]]:
-    """The runs with a reward one after the other, each with its parts; without any reward the longest run.
+    """Return the runs with a reward in order, each with its parts; without any reward the longest run.
 
-    Somebody tries a few steps, changes a setting and starts again: these are attempts. Runs whose metrics are others
-    than those of the longest one are another training; a notebook may also show one table twice.
+    Users try a few steps, change a setting and start again: these are attempts. Runs with other metrics than the
+    longest run belong to another training; a notebook may also show one table twice.
     """
     best = longest_of(parts)
     if not best or not best[0].of_grpo:
@@ -97,7 +97,7 @@ def _tried(part: Shown, best: Shown) -> bool:
 class Notebook:
     """The outputs of a notebook's code cells: tables, and printed text with errors, each with its cell's number.
 
-    ``frames``: tables of pandas, which count where nothing else shows rows.
+    ``frames``: tables of pandas, used if nothing else shows rows.
     """
 
     tables: list[tuple[int, HtmlTable]] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Notebook:
     trains: set[int] = field(default_factory=set)
 
     def add_html(self, number: int, html: str) -> None:
-        """The tables of one output."""
+        """Add the tables of one output."""
         found = TableParser(html).tables
         self.tables += [(number, table) for table in found]
         self.frames += [(number, table) for table in ([] if found else TableParser(html, frames=True).tables)]
@@ -116,10 +116,10 @@ class Notebook:
 class NotebookSource(RewrittenSource):
     """Reads one notebook.
 
-    Of several tables the one of the longest GRPO run is read, with the parts that continue it and the attempts before;
-    the others are counted as left aside. Without a table the printed text is read as a console's; where the table shows
-    no reward, the printed rows of its cell complete it. An error counts where it ends the cell of the last rows, or
-    without rows the last cell that trains.
+    Of several tables it reads the longest GRPO run's, with its continuations and earlier attempts; other tables are
+    counted as skipped. Without a table, printed text is parsed as a console log; if the table shows no reward, the
+    printed rows of its cell complete it. An error counts if it ends the cell of the last rows, or without rows the last
+    training cell.
     """
 
     KIND = ChannelKind.CONSOLE
@@ -131,7 +131,7 @@ class NotebookSource(RewrittenSource):
         return notebook
 
     def items(self, text: str, seen: float | None) -> Sequence[Item] | None:
-        """All that the outputs hold."""
+        """Return all items in the outputs."""
         notebook = self._read(text)
         return list(self._of_notebook(notebook, seen)) if notebook is not None else None
 
@@ -179,9 +179,9 @@ class NotebookSource(RewrittenSource):
             yield RawRow(*where, seen=seen, resolution=row.resolution)
 
     def _printed(self, notebook: Notebook, run: Sequence[Shown], seen: float | None) -> Iterator[Item]:
-        """What the cells printed, each read as a console, and the error that ended the run's last cell.
+        """Yield the items of each cell's console output, and the error that ended the run's last cell.
 
-        Of several cells with rows those of the longest run with a reward count; the rows of others are left aside.
+        Of several cells with rows, the longest run with a reward counts; rows of other cells are skipped.
         """
         cells = {
             cell: list(printed_items(self.name, self.segment, text, seen)) for cell, text in notebook.texts.items()
@@ -203,7 +203,7 @@ class NotebookSource(RewrittenSource):
 
 
 def printed_items(name: str, segment: int, text: str, seen: float | None = None) -> Iterator[Item]:
-    """What a cell printed, read as a console."""
+    """Yield the items of a cell's printed text, parsed as a console log."""
     parser = ConsoleParser(name, segment, SourceStats(), {})
     for line in re.split(r"[\r\n]", text):
         yield from parser.feed(line.encode("utf-8", "replace"), seen)
@@ -233,18 +233,18 @@ class HtmlTableSource(NotebookSource):
 
 
 def table_source(name: str, path: Path, *place: Any, **own: Any) -> ChannelSource:
-    """The source of a table by its file's name: HTML, else one line per row."""
+    """Return the source of a table by its file's suffix: HTML, else one line per row."""
     return (HtmlTableSource if path.suffix in HTML else TableSource)(name, path, *place, **own)
 
 
 def holds_run(text: str) -> bool:
-    """Whether a notebook's outputs give rows, or the end of a run."""
+    """Whether a notebook's outputs hold rows, or the end of a run."""
     items = NotebookSource("", Path(), ()).items(text, None)
     return any(isinstance(item, (RawRow, RunEvent)) for item in items or ())
 
 
 def read_notebook(text: str) -> Notebook | None:
-    """The outputs of a notebook; None for a text that is none."""
+    """Return the outputs of a notebook; None if the text isn't one."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -253,7 +253,7 @@ def read_notebook(text: str) -> Notebook | None:
     if not isinstance(cells, list):
         return None
     found = Notebook()
-    ahead, last = [0], 0  # cells that would train and did not run; the last one that ran
+    ahead, last = [0], 0  # training cells that did not run; the last one that ran
     for number, cell in enumerate(cells):
         if isinstance(cell, dict) and isinstance(cell.get("outputs"), list):
             if TRAINS.search(_joined(cell.get("source"))) is not None:
@@ -268,9 +268,9 @@ def read_notebook(text: str) -> Notebook | None:
 
 
 def completed(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[RawRow]:
-    """A table's rows with what was printed for the same steps, and the printed rows between; the table's values count.
+    """Merge printed rows into a table's by step, keeping printed rows between them; the table's values win.
 
-    transformers' table shows the loss alone unless the trainer asks for more; a callback may print the rest.
+    transformers' table shows only the loss by default; a callback may print the rest.
     """
     if not any(guess(key) == "reward_mean" for row in printed for key in row.values):
         return table
@@ -282,9 +282,9 @@ def completed(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[Ra
 
 
 def _aligned(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[RawRow]:
-    """The printed rows at the table's steps, where they were only counted: as many rows, and one after the other.
+    """Give printed rows that were only counted the table's steps, if both have as many rows in sequence.
 
-    What was printed of the rows names no step where the bar is drawn by the notebook itself.
+    Printed rows name no step if the notebook draws the bar itself.
     """
     steps = [row.step for row in table]
     counted = [row.step for row in printed] == list(range(1, len(printed) + 1))
@@ -294,7 +294,7 @@ def _aligned(table: Sequence[RawRow], printed: Sequence[RawRow]) -> Sequence[Raw
 
 
 def _joined_row(row: RawRow, more: RawRow) -> RawRow:
-    """One row of two; its zeros are as rough as the rougher of the two prints them."""
+    """Merge two rows into one, with the coarser resolution of the two."""
     resolution = max((one.resolution for one in (row, more) if one.resolution is not None), default=None)
     return row._replace(values={**more.values, **row.values}, resolution=resolution)
 
@@ -311,7 +311,7 @@ def _add(found: Notebook, number: int, output: Mapping[str, Any]) -> None:
     kind = output.get("output_type")
     if kind == "stream":
         found.texts[number] = found.texts.get(number, "") + _joined(output.get("text"))
-    elif kind == "error" and output.get("ename") not in ("", STOPPED):  # an editor that lost the kernel names none
+    elif kind == "error" and output.get("ename") not in ("", STOPPED):  # empty if the kernel was lost
         found.errors.append((number, f"{output.get('ename')}: {output.get('evalue')}".split("\n", 1)[0]))
     elif isinstance(data := output.get("data"), dict):
         html = _joined(data.get("text/html"))

@@ -1,4 +1,4 @@
-"""Turns the pieces of a console log, one by one, into rows, progress and signs of trouble."""
+"""Turns the pieces of a console log into rows, progress and signs of trouble."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from grpo_watch.sources.settings.config_files import trainer_arguments
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedArguments, PrintedConfig
 
 WIPE = 16
-"""Spaces with which tqdm wipes a bar are as many as the bar is long; the shortest has more than 16 characters."""
+"""tqdm wipes a bar with as many spaces as the bar is long; the shortest bar has more than 16 characters."""
 TABLE = b"\xe2\x94"
-"""How the lines of TRL's table of completions begin (box drawing); what is in them is model text."""
+"""How the lines of TRL's completion table begin (box drawing); they contain model text."""
 FRAGMENT = re.compile(rb"\{\s{0,4}['\"]([\w./-]{1,60})['\"]:")
-"""The first key of a row whose end is missing: printed over several lines, or cut by a bar."""
+"""The first key of a row without its end: printed over several lines, or cut by a bar."""
 OTHER_BEGINNINGS = frozenset({"loss", "train_runtime", "eval_loss"})
 LONGEST_FRAGMENT = 64 << 10
 LONGEST_TITLE = 200
-"""Bytes before a dictionary in which its step may stand."""
+"""Bytes before a dictionary that are searched for its step."""
 MOST_JOBS = 64
-"""Other jobs whose names are remembered; one beyond them is known by each of its rows."""
+"""Other jobs whose names are remembered; each row of further jobs counts as another job's."""
 STRANGE = 80
-"""Characters reported of a line that looks like a row of some framework."""
+"""Characters reported of a line that resembles a framework's row."""
 
 LEFT_OUT = "journalctl wrote null for a line of more than 4096 bytes: write the log with `journalctl --all -o json`"
 
 
 class ConsoleParser(ConsoleRows):
-    """Takes the pieces of a console log one by one and gives their items."""
+    """Parses the pieces of a console log into items."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ConsoleParser(ConsoleRows):
         self._errors, self._strange = recalled(Tracebacks, state.get("errors")), ""
 
     def state(self) -> dict[str, Scalar]:
-        """What has to be remembered across a restart while idle."""
+        """Return the state to keep across a restart; valid only while idle."""
         return {
             **super().state(),
             **self._lines.state(),
@@ -88,7 +88,7 @@ class ConsoleParser(ConsoleRows):
         }
 
     def feed(self, data: bytes, seen: float | None) -> list[Item]:
-        """The items of one piece (what is between two carriage returns or line ends)."""
+        """Return the items of one piece (the text between two carriage returns or line ends)."""
         self._out, self._seen, self._savable, self._fed = [], seen, self.idle, data
         left_out = self._envelope.left_out
         pieces = self._envelope.unwrap(data)
@@ -108,9 +108,9 @@ class ConsoleParser(ConsoleRows):
         return self._out
 
     def _of_other_job(self, piece: bytes) -> bool:
-        """Whether it is of another job than the one whose metrics came first, which prints metrics as well.
+        """Whether another job than the first one with metrics printed the piece, and prints metrics too.
 
-        Their steps are not one run's.
+        The steps of two jobs don't form one run.
         """
         job = self._envelope.job
         if job in self._others:
@@ -126,7 +126,7 @@ class ConsoleParser(ConsoleRows):
         return False
 
     def went_on(self) -> None:
-        """A row came: whatever failed before it did not end the job."""
+        """Note that a row came: no earlier failure ended the job."""
         self._errors.clear()
         self.reported.clear()
 
@@ -159,7 +159,7 @@ class ConsoleParser(ConsoleRows):
         return self._config.open or self._arguments.open
 
     def _configured(self, data: bytes) -> bool:
-        """Whether the piece belongs to a print of the job's settings."""
+        """Whether the piece is part of the printed settings of the job."""
         if data[:1] != b"{" and data[-1:] != b"(" and not self._printing:
             return False
         printed = next((each for each in (self._arguments, self._config) if each.open or each.begins(data)), None)
@@ -179,13 +179,13 @@ class ConsoleParser(ConsoleRows):
         return own
 
     def _of_framework(self, data: bytes) -> bool:
-        """Whether the piece belongs to a framework that prints rows in lines of its own (a bar may precede them)."""
+        """Whether the piece is part of a framework's own row format (a bar may precede it)."""
         held, lines = self._lines.held, self._lines
         if not held and (data[:2] == TABLE or not lines.may_begin(data)):
             return False
         taken = lines.read_line(data)
         if taken is None:
-            if not self._errors.inside:  # code that a traceback quotes is no row
+            if not self._errors.inside:  # code quoted by a traceback is no row
                 self._strange = self._strange or readable(data)[:STRANGE]
             return False
         self._save()
@@ -194,13 +194,13 @@ class ConsoleParser(ConsoleRows):
         elif held and TRACEBACK in data:
             self._text(data)
         self._taken(taken)
-        if self._lines.held:  # a title that an own loop may print as well
+        if self._lines.held:  # a title that own loops may print as well
             self._own_rows(data, self._own.rows_of)
         return True
 
     @property
     def _may_be_own(self) -> bool:
-        """Whether rows of an own loop may stand in this log: one that no framework is known to write."""
+        """Whether own loops' rows may stand in this log: False if a known framework writes it."""
         table = frameworks().get(self.framework)
         printed = self.steps.rows + len(self._held)
         if (table is not None and not table.any_loop) or (printed > 1 and not self._own.sure):
@@ -215,7 +215,7 @@ class ConsoleParser(ConsoleRows):
             return False
         before = self.state() if self._savable else {}
         rows = read(data)
-        if self.steps.bar is not None and self._own.counted:  # a trainer's: its reward functions print lists
+        if self.steps.bar is not None and self._own.counted:  # a trainer's log: its reward functions print lists
             rows = [row for row in rows if not scores_alone(row.values)]
         if rows and self._savable:
             self.saved, self._savable = before, False
@@ -242,7 +242,7 @@ class ConsoleParser(ConsoleRows):
             self._unnamed(held)
 
     def flush(self, seen: float | None) -> list[Item]:
-        """The items of what is held back, as if nothing more could show its step."""
+        """Return the items held back, as if nothing more could show their step."""
         self._out, self._seen = [], seen
         for piece in self._envelope.flush():
             self._piece(piece)
@@ -267,7 +267,7 @@ class ConsoleParser(ConsoleRows):
         return self._out
 
     def _with_rows(self, data: bytes) -> None:
-        """Text with at least one brace: rows, with bars or text around them."""
+        """Parse text with at least one brace: rows, with bars or text around them."""
         self._save()
         behind = 0
         for found in dictionaries(data):
@@ -290,7 +290,7 @@ class ConsoleParser(ConsoleRows):
             self._before(rest)
 
     def _step_before(self, data: bytes) -> dict[str, int] | None:
-        """The step that is printed before a dictionary on its line, as the dictionary would name it."""
+        """Return the step printed before a dictionary on its line, under the dictionary's key."""
         if 0 < len(data) <= LONGEST_TITLE and percent_of_bar(data) < 0:
             step, total = step_before(data.decode("utf-8", "replace"))
             if step is not None:
@@ -299,14 +299,14 @@ class ConsoleParser(ConsoleRows):
         return None
 
     def _before(self, data: bytes) -> None:
-        """A bar or text that shares its line with a row."""
+        """Parse a bar or text that shares its line with a row."""
         if percent_of_bar(data) >= 0:
             self._bar_and_text(data)
         elif data and not data.isspace():
             self._text(data)
 
     def _join(self, data: bytes) -> bytes:
-        """The row that was cut, with this piece appended (less a bar that came between)."""
+        """Append this piece to the cut row (without a bar between them)."""
         bar, behind = training_bar(data)
         if bar is not None:
             self._bar(bar)
@@ -325,7 +325,7 @@ class ConsoleParser(ConsoleRows):
             step = place.step if place.step is not None else self.steps.bar or self.steps.last
             self._event(EventKind.FINISHED, step=step)
             return
-        if self._own.scores_alone and names_updates(values):  # what looked like rows was text of the job's answers
+        if self._own.scores_alone and names_updates(values):  # the supposed rows were text of the job's answers
             self._own, self._gave_way = OwnRows({}, self._names), True
             self._another()
         held = self._pending(values, row_numbers.stream_of(row, values), place.max_steps, place.resolution)
@@ -359,7 +359,7 @@ class ConsoleParser(ConsoleRows):
             self._titled(found.title)
         elif found.traceback:
             self._save()
-            self._own_rows(b"", lambda _: self._own.flush())  # what was held back is no sign that the job went on
+            self._own_rows(b"", lambda _: self._own.flush())  # held-back rows don't show that the job continued
             self._errors.begin(data)
         elif found.trouble:
             if not taken:
@@ -380,7 +380,7 @@ class ConsoleParser(ConsoleRows):
 
 
 def _begins_row(data: bytes, start: int) -> bool:
-    """Whether the dictionary that begins here, and has no end in its line, begins like a row."""
+    """Whether a dictionary that continues past its line begins like a row."""
     key = FRAGMENT.match(data, start)
     name = key[1].decode() if key is not None else ""
     return name in OTHER_BEGINNINGS or name in row_numbers.STEP_KEYS or guess(name) is not None

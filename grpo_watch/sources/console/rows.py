@@ -1,4 +1,4 @@
-"""Gives the rows of a console their steps, and keeps what must be remembered of the log so far."""
+"""Gives console rows their steps, and keeps the log's state between pieces."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, FROM_LAUNCH
 from grpo_watch.sources.settings.printed_config import PRINTED, PrintedSizes
 
 MOST_GUESSED = 2
-"""First rows that may be counted before a bar shows how many steps lie between two."""
+"""First rows that may be numbered before a bar shows the steps between two rows."""
 REPORTED = 8
-"""Texts remembered since the last row, each of which is reported once."""
+"""Texts remembered since the last row; each is reported once."""
 
 
 class ConsoleRows:
-    """What the pieces of a log have in common: rows that wait for their step, bars, and what is reported once.
+    """Shared state of a log's pieces: rows that wait for their step, bars, and reported texts.
 
-    ``idle`` means that nothing is held back: all that must be remembered is in ``state()``. ``saved`` is the state
-    before the piece that ended idleness.
+    ``idle``: nothing is held back, so ``state()`` is complete. ``saved`` is the state before the piece that ended
+    idleness.
     """
 
     def __init__(self, name: str, segment: int, state: Mapping[str, Scalar]) -> None:
@@ -54,7 +54,7 @@ class ConsoleRows:
         self._sizes = PrintedSizes()
 
     def state(self) -> dict[str, Scalar]:
-        """What has to be remembered across a restart while idle."""
+        """Return the state to keep across a restart; complete only while idle."""
         counted = {**+self.failed, **({"counted": True} if self.counted else {})}
         return {
             "steps": remembered(self.steps),
@@ -64,19 +64,19 @@ class ConsoleRows:
         }
 
     def _save(self) -> None:
-        """Keep the state before this piece: it may give several items, or hold something back."""
+        """Keep the state before this piece, which may give several items or hold something back."""
         if self._savable:
             self.saved, self._savable = self.state(), False
 
     def _pending(
         self, values: Mapping[str, float | None], stream: Stream | None, total: int | None, resolution: float | None
     ) -> RawRow:
-        """A row whose step is given to it once it is placed."""
+        """Return a row whose step is set when it is placed."""
         where = self.name, ChannelKind.CONSOLE, None, values, stream, self.segment, total
         return RawRow(*where, seen=self._seen, resolution=resolution)
 
     def _unnamed(self, held: RawRow) -> None:
-        """A row whose step shows in what surrounds it."""
+        """Take a row whose step shows in the text around it."""
         if self.steps.over and held.stream is None:
             self._another()
         if not self.steps.wiped:
@@ -94,7 +94,7 @@ class ConsoleRows:
         self._place(step, named=True)
 
     def _place(self, step: int, *, named: bool = False) -> None:
-        """Give out the oldest row that is held, at this step; ``named``: the row says it itself."""
+        """Emit the oldest held row at this step; ``named``: the step is the row's own."""
         held = self._held.pop(0)
         if held.stream is None and not named:
             step = self.steps.fitted(step, held.values.get("epoch"))
@@ -108,7 +108,7 @@ class ConsoleRows:
         self._out.append(held._replace(step=step))
 
     def _release(self) -> None:
-        """Give out all held rows as far as their steps are known now."""
+        """Emit all held rows at their best known steps."""
         steps = self.steps
         while self._held:
             if self._held[0].stream is not None:
@@ -132,14 +132,14 @@ class ConsoleRows:
             self._out.append(Progress(self.name, bar.step, bar.total, self.segment, self._seen))
 
     def _begin(self, bar: ProgressBar) -> None:
-        """Another attempt begins; a row that waits for a redraw of this bar belongs to it."""
+        """Start another attempt; a row that waits for a redraw of this bar belongs to it."""
         if bar.fresh:
             self._release()
         self.steps.restart()
         self._event(EventKind.STARTED, step=bar.step)
 
     def _another(self) -> None:
-        """A row behind a trainer's summary: another training in the same log, such as GRPO after a supervised one."""
+        """Handle a row after a trainer's summary: another training in the log, e.g. GRPO after a supervised one."""
         self._save()
         self.steps.another()
         self._event(EventKind.STARTED)
@@ -157,7 +157,7 @@ class ConsoleRows:
             self.steps.last = step
 
     def _once(self, kind: EventKind, text: str) -> bool:
-        """Report it unless the same was reported since the last row (every rank prints its own traceback)."""
+        """Report a text unless it was reported since the last row (every rank prints its own traceback)."""
         key = kind.value if kind is EventKind.REWARD_NONE else text
         if key in self.reported:
             return False
@@ -170,7 +170,7 @@ class ConsoleRows:
         self._out.append(RunEvent(self.name, kind, step, text, self.segment, seen=self._seen))
 
     def _announced(self, data: bytes, found: ConsoleMarkers) -> None:
-        """What concerns the run as a whole; with sizes it may be two items, or the beginning of one."""
+        """Handle markers that concern the whole run; with sizes, they may give two items or the beginning of one."""
         if found.failed:
             self.failed[found.failed] += repeated(self._fed)
         if found.opens:
@@ -200,7 +200,7 @@ class ConsoleRows:
         settings: Mapping[str, Setting],
         printed: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
-        """The log shows the settings of its job; ``printed``: under the names of transformers."""
+        """Emit the job's settings shown by the log; ``printed``: under transformers' names."""
         every = settings.get("logging_steps")
         in_steps = "epoch" not in str(printed.get("logging_strategy", "")).lower()
         if in_steps and every is not None and isinstance(every.value, int) and every.value > 0:
@@ -213,7 +213,7 @@ class ConsoleRows:
             self._configure(None, None, sizes)
 
     def _count(self) -> None:
-        """Say once that the steps are numbers of rows."""
+        """Report once that steps are row numbers."""
         if not self.counted:
             self.counted = True
             settings = {"steps_counted": Setting(value=True, origin=self.name)}

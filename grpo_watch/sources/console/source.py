@@ -27,14 +27,14 @@ from grpo_watch.sources.rows.jsonl import TailSource
 from grpo_watch.sources.rows.own_lines import may_show
 
 ENDING = 64 << 10
-"""Bytes of the end of a plain log in which its trainer's summary stands."""
+"""Bytes at the end of a plain log that hold the trainer's summary."""
 MOST_REPEATS = 16
-"""A line that gave nothing so many times, one after the other, is read no more until another one comes: logs that wait,
-and texts that were made to be unpacked, hold millions of them. A failure that it stands for still counts each time."""
+"""Consecutive repeats after which a line without items is skipped until another line comes: waiting logs and
+decompression bombs hold millions of them. Failures that it stands for are still counted."""
 
 
 class _RestartPoint(Struct):
-    """A place to continue from, the parser's state there, and how many items were given since."""
+    """A place to continue from, the parser's state there, and the number of items emitted since."""
 
     place: Cursor
     state: Mapping[str, Scalar]
@@ -48,17 +48,17 @@ class _RestartPoint(Struct):
 class ConsoleSource(TailSource):
     """Reads one console log.
 
-    With ``tables`` the tables of completions that a trainer prints are read too. ``columns``: canonical metric (or
-    ``step``) → what the lines call it.
+    With ``tables``, printed completion tables are read too. ``columns``: canonical metric (or ``step``) → its name in
+    the lines.
 
     The cursor points at the oldest held-back row, with the parser's state there and the number of items emitted since
-    (``again``): after a restart these are rebuilt and skipped. When another file follows (rotation), the old file's
-    held-back rows come first, and the cursor stays in the old file until then. Where the old file is gone (truncated in
+    (``again``): after a restart, these are rebuilt and skipped. When another file follows (rotation), the old file's
+    held-back rows come first, and the cursor stays in the old file until then. If the old file is gone (truncated in
     place), a kill between these few items loses the rest.
     """
 
     LONGEST = 1 << 20
-    """Bytes between two carriage returns or line ends; a row takes about 1 KB."""
+    """Longest piece between two carriage returns or line ends, in bytes; a row takes about 1 KB."""
 
     def _begin(self, *, tables: bool = False, columns: Mapping[str, str] = MappingProxyType({}), **_: Any) -> None:
         super()._begin(bars=True)
@@ -84,7 +84,7 @@ class ConsoleSource(TailSource):
         yield from self._give()
 
     def cursor(self) -> Cursor:
-        """Where reading would continue so that exactly the items not yet yielded come."""
+        """Return the place from which reading yields exactly the remaining items."""
         if self._clean:
             at = self._tail.cursor(self.name)
             return Cursor(at.source, at.identity, at.position, self._parser.state())
@@ -100,7 +100,7 @@ class ConsoleSource(TailSource):
                 yield from self._give()
 
     def _leave(self, line: SplitLine, seen: float | None) -> None:
-        """The first line of another file: what the one before held back comes first."""
+        """Handle the first line of a new file: the old file's held-back items come first."""
         self._generation = line.generation
         self._queue.extend(self._parser.flush(seen))
         self._left, self._leaving = self._mark, len(self._queue)
@@ -150,15 +150,15 @@ class ConsoleSource(TailSource):
 DEATHS = frozenset({EventKind.TRACEBACK, EventKind.KILLED, EventKind.CONFIG_ERROR})
 SCORES = re.compile(rb"reward|return|score|correct|accura|success|solved", re.IGNORECASE)
 NO_SCORE = re.compile("length|token|time|loss", re.IGNORECASE)
-"""What a score's name has not: ``avg_response_length_correct``."""
+"""Matches names that are no score: ``avg_response_length_correct``."""
 ENOUGH = 20
-"""Rows of a text after which no more of it is read to recognise it; a framework names itself in the first."""
+"""Rows after which a text is recognised; a framework's first row names it."""
 
 
 class LogSigns(NamedTuple):
-    """What reading a piece of a log gives: rows, whose they are, the first error that ends its job, and whether more.
+    """Signs in a piece of a log: rows, their framework, the first error that ends the job, and whether more follows.
 
-    ``begun``: it shows a beginning or an end of training as well; ``bars``: bars of training.
+    ``begun``: it also shows a beginning or an end of training; ``bars``: training bars.
     """
 
     rows: Sequence[RawRow] = ()
@@ -169,7 +169,7 @@ class LogSigns(NamedTuple):
 
 
 def signs_of(text: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> LogSigns:
-    """Read a piece of a log as a console; ``columns`` as in ``ConsoleSource``."""
+    """Parse a piece of a log as a console; ``columns`` as in ``ConsoleSource``."""
     parser, rows, death = ConsoleParser("", 0, SourceStats(), {}, None, columns), list[RawRow](), ""
     begun = bars = False
     pieces: Iterator[bytes | None] = chain(re.split(rb"[\r\n]+", text), (None,))
@@ -187,9 +187,9 @@ def signs_of(text: bytes, columns: Mapping[str, str] = MappingProxyType({})) -> 
 
 
 def lone_score(text: bytes) -> str:
-    """The score that stands alone on most lines of a log whose rows show once it is the reward; empty: there is none.
+    """Return the score that most often stands alone on a line, if it gives rows as the reward; else empty.
 
-    Nothing tells it from what an evaluation prints, so it is for people to say.
+    Evaluations print such scores too, so the user must decide.
     """
     alone = [found for line in text.splitlines() if (found := _alone(line)) is not None]
     values = Counter(name for name, _ in {(one.name, one.text) for one in alone})

@@ -1,4 +1,4 @@
-"""Gives a row that names no step the one that bars, titles and other rows around it show, or its epoch."""
+"""Derives the step of a row without one from bars, titles, other rows, or its epoch."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from grpo_watch import lazy_re as re
 from grpo_watch.sources.rows.bars import ProgressBar, training_bar
 
 SLOTS = 256
-"""Announced rows that are waited for: a block-buffered log is behind its bars by at most two 8 KB buffers."""
+"""Most announced rows awaited: a block-buffered log lags its bars by at most two 8 KB buffers."""
 
 SHARP = 0.3
-"""Steps that the rounding of an epoch may leave open; with more it shows no single step."""
+"""Most steps that an epoch's rounding may span for it to show a single step."""
 SLACK = 0.02
 LATE = 2
-"""Steps that a bar may be behind its row."""
+"""Steps that a bar may lag behind its row."""
 FINE = 4
 """Significant digits that transformers 5 prints; versions before round to two decimals."""
 
 
 class EpochFit(Struct):
-    """The number of steps of an epoch: as printed, or between two bounds that the rows so far leave.
+    """The number of steps per epoch: as printed, or bounds derived from the rows so far.
 
-    A step that fits stays; one that a late bar shows is corrected; where rows contradict each other nothing is.
+    A step that fits is kept; the step of a late bar is corrected, unless rows contradict each other.
     """
 
     printed: int | None = None
@@ -34,21 +34,21 @@ class EpochFit(Struct):
     _first: tuple[float, float] | None = None
 
     def set_length(self, length: int) -> None:
-        """The trainer printed how many steps an epoch has."""
+        """Set the steps per epoch that the trainer printed."""
         self.printed = length
 
     def restart(self) -> None:
-        """Another attempt begins; what was learned may be another's."""
+        """Start another attempt; the bounds learned may not apply to it."""
         self._bounds = self._first = None
 
     def step(
         self, shown: int, epoch: float | None, last: int | None, total: int | None, length: int | None = None
     ) -> int:
-        """The step of a row.
+        """Return the step of a row.
 
         Args:
             shown: the step by what surrounds the row.
-            epoch: what the row says; None or 0: nothing.
+            epoch: the row's epoch; None or 0: unknown.
             last: the step of the row before.
             total: the planned steps.
             length: steps of an epoch, where the trainer printed none.
@@ -62,7 +62,7 @@ class EpochFit(Struct):
         return found if found is not None and (last or 0) < found <= (total or found) else shown
 
     def _by_bounds(self, shown: int, epoch: float, half: float) -> int | None:
-        """Keep the step if it fits the rows before; else take the one step that fits, if a late bar explains it."""
+        """Keep the step if it fits the rows before; else return the one step that fits, if a late bar explains it."""
         if (found := self._fitting(shown, epoch, half)) is None:
             if self._first is not None and self._first[1] < epoch:  # suppose that row was a step ahead of its bar, too
                 step, begin = self._first
@@ -92,17 +92,16 @@ def _by_length(epoch: float, half: float, length: int) -> int | None:
 
 
 class StepPlacement(Struct):
-    """The state that rows are placed by.
+    """State for placing rows.
 
-    tqdm writes a row in three moves: it wipes the bar, writes the row, and draws the bar again, which then shows the
-    row's step (the bar *before* the row may be stale: it is redrawn at most ten times a second). A wipe with a redraw
-    but no row between them shows that a row sits in a buffer: its step waits in ``slots``, first in, first out, until
-    the buffer is flushed. Rows without any wipe are placed by the bar above them, by the title of TRL's table, or, if
-    nothing shows a step, counted: ``gap`` steps from row to row, which only two rows in succession whose steps were
-    shown prove, or the trainer's print of its interval (``first``: and of a row at step 1). ``lengths`` are those of an
-    epoch by the end of the log, by the total of the bar, for rows that are counted: a bar may be drawn at the
-    beginning and the end alone. A piece out of the middle of a log has rows before its first bar, and these prove
-    nothing.
+    tqdm writes a row in three moves: it wipes the bar, writes the row, and redraws the bar, which then shows the row's
+    step (the bar *before* the row may be stale: it is redrawn at most ten times a second). A wipe and a redraw without
+    a row between them mean that the row sits in a buffer: its step waits in ``slots``, first in, first out, until the
+    buffer is flushed. Rows without any wipe are placed by the bar above them, by the title of TRL's table, or, if
+    nothing shows a step, counted: ``gap`` steps from row to row, known from two rows in succession with shown steps, or
+    from the printed logging interval (``first``: and of a row at step 1). ``lengths`` are steps per epoch, by the total
+    of the bar, from the end of the log, for counted rows: a bar may be drawn at the beginning and the end alone. In an
+    excerpt from the middle of a log, rows before the first bar prove nothing.
     """
 
     total: int | None = None
@@ -124,7 +123,7 @@ class StepPlacement(Struct):
     slots: list[int] = field(default_factory=list)
 
     def at_once(self, *, train: bool) -> int | None:
-        """The step of a row that came just now, or None if what comes next decides it."""
+        """Return the step of a row that came just now, or None if the next piece decides it."""
         if self.wiped:
             return None
         if not train:
@@ -136,30 +135,30 @@ class StepPlacement(Struct):
         return None if self.titled or self.last is None else self.counted()
 
     def counted(self) -> int:
-        """The step of a row about which nothing is known but the rows before it."""
+        """Return the step of a row by the rows before it alone."""
         last = self.last or 0
         self.guess = (last // self.gap + 1) * self.gap if self.first and last else 1 if self.first else last + self.gap
         return self.guess
 
     def fitted(self, step: int, epoch: float | None) -> int:
-        """The step of a train row, corrected by its epoch; a bar at 0 was drawn before the first step."""
+        """Return the step of a train row, corrected by its epoch; a bar at 0 was drawn before the first step."""
         length = self.lengths.get(self.total or 0) if step == self.guess else None
         fitted = self.epochs.step(step, epoch, self.last, self.total, length)
         return fitted if fitted or self.last is not None else 1
 
     def every(self, steps: int, *, first: bool) -> None:
-        """The trainer printed after how many steps it logs a row, and whether one at step 1; placed rows show more."""
+        """Set the printed logging interval, and whether a row is logged at step 1; placed rows override it."""
         if not self.rows:
             self.gap, self.first, self.proved = steps, first, True
 
     @property
     def unknown(self) -> bool:
-        """Whether the newest row was counted, and nothing shows how many steps lie between rows, or it is too many."""
+        """Whether the newest row was counted without a known gap between rows, or past the planned steps."""
         beyond = self.total is not None and (self.last or 0) > self.total
         return self.guessed and (beyond or not (self.proved or self.epochs.printed))
 
     def placed(self, step: int) -> None:
-        """A train row was placed at this step."""
+        """Note that a train row was placed at this step."""
         guessed, self.guess = step == self.guess, None
         shown = not (guessed or self.guessed or (self.first and self.last == 1))
         if self.last is not None and step > self.last and shown:
@@ -185,7 +184,7 @@ class StepPlacement(Struct):
         return bar.fresh and (self.rows > 0 or (self.bar or 0) > 0)
 
     def restart(self) -> None:
-        """Forget the attempt that is over; ``gap`` stays."""
+        """Forget the previous attempt; ``gap`` stays."""
         self.bar = self.last = self.candidate = self.follows = None
         self.rows = 0
         self.wiped = self.over = False
@@ -193,14 +192,14 @@ class StepPlacement(Struct):
         self.epochs.restart()
 
     def another(self) -> None:
-        """A training that printed its summary is followed by another one, of which the bar drawn since then is."""
+        """Start another training after a printed summary; the bar drawn since then belongs to it."""
         bar, total, wiped = self.follows, self.candidate, self.wiped
         self.restart()
         self.bar, self.total, self.wiped = bar, total if bar is not None else None, wiped
         self.gap, self.first, self.guessed, self.proved = 1, False, False, False
 
     def drawn(self, bar: ProgressBar, *, rows_wait: int, train_waits: bool) -> bool:
-        """The training bar was drawn. True if it shows the step of the one row that waits."""
+        """Note that the training bar was drawn; returns whether it shows the step of the one waiting row."""
         self.bar, self.total = bar.step, bar.total
         direct = rows_wait == 1
         if direct and train_waits:
@@ -217,10 +216,10 @@ MOST_TOTALS = 4
 
 
 def lengths_at_end(end: bytes) -> dict[int, int]:
-    """Steps of an epoch, by the end of a log that is complete: the epoch of the trainer's summary, and full bars.
+    """Return steps per epoch from the end of a complete log: the epoch of the trainer's summary, and full bars.
 
-    By the total of each full bar without a label before the summary, or redrawn right behind it: which is the
-    training's, its beginning shows.
+    Keyed by the total of each full unlabelled bar before the summary, or redrawn right after it; the beginning of the
+    log shows which bar is the training's.
     """
     summary = next(iter(deque(SUMMARY.finditer(end), maxlen=1)), None)
     if summary is None or not float(summary[1]):
@@ -240,5 +239,5 @@ def _steps_of_epoch(total: int, epoch: float) -> int | None:
 
 
 def _length(step: float, epoch: float, half: float) -> tuple[float, float]:
-    """Between which numbers of steps an epoch has."""
+    """Return the bounds of the steps per epoch."""
     return step / (epoch + half), step / max(epoch - half, epoch / 2)

@@ -1,4 +1,4 @@
-"""Follows the tracebacks of a console and the reports of launchers, and says which error each of them names."""
+"""Follows a console's tracebacks and launchers' reports, and extracts the error that each of them names."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from grpo_watch.sources.console.markers import (
 )
 
 LONGEST_TRACEBACK = 2000
-"""Lines after which a traceback without an exception is given up."""
+"""Lines after which a traceback without an exception is dropped."""
 ASIDE = re.compile(
     rb"Exception ignored in|Exception in (?:thread|callback) |--- Logging error ---|Task exception was never retrieved"
 )
-"""What Python prints before the traceback of an error that ends no process."""
+"""What Python prints before the traceback of an error that does not end the process."""
 LOGGED = re.compile(rb"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.{0,200}Traceback \(most recent call last\)")
-"""A traceback that a logger was handed as text: the error was caught. A job that dies of it prints it once more."""
+"""A traceback passed to a logger: the error was caught. A job that dies of it prints it again."""
 CHAINED = re.compile(rb"During handling of the above exception|The above exception was the direct cause")
 REACH = 3
-"""Lines between such a line and its traceback: asyncio prints the task between them."""
+"""Lines allowed between such a line and its traceback: asyncio prints the task there."""
 FATAL = re.compile(
     rb"(?:\w{1,60}\.){0,5}(?:OutOfMemoryError|RayTaskError|ActorDiedError|RayActorError|WorkerCrashedError|NodeDiedError|"
     rb"ActorUnavailableError|EngineDeadError|ChildFailedError|DistBackendError|DistNetworkError|SignalException|"
@@ -37,7 +37,7 @@ FATAL = re.compile(
     rb"Fatal Python error: |terminate called after throwing an instance of 'c10::|"
     rb"(?:\(raylet[^)\n]{0,80}\) )?A worker died or was killed while executing a task|\s{0,9}what\(\):\s{1,9}"
 )
-"""Errors of the device, of Ray and of launchers; a later row shows that the training loop went on all the same."""
+"""Errors of the device, of Ray and of launchers; a later row shows that training continued anyway."""
 CORE = re.compile(
     rb".{0,200}(?:(?:Segmentation fault|Aborted|Bus error) {1,20}\(core dumped\)|"
     rb"^(?:Segmentation fault|Bus error)\s{0,9}$)"
@@ -47,45 +47,45 @@ OWN_END = re.compile(
     rb"\b(?:ERROR|CRITICAL|FATAL)\b.{0,120}"
     rb"(?:[Tt]raining (?:failed|crashed|aborted)(?:\s{0,9}$|[:!.]| (?:with|due|because|after)\b)|[Ff]atal error)"
 )
-"""A program's own logger names the end of its training, which it caught; a later row shows that it went on."""
+"""A program's own logger reports that training failed with a caught error; a later row shows that it continued."""
 NO_MEMORY = re.compile("OutOfMemoryError|CUDA out of memory")
 PHASES = (
     ("generation", re.compile(rb"vllm|sglang|, in _?generate|rollout")),
     ("the backward pass", re.compile(rb", in backward\b|_engine_run_backward")),
     ("the optimizer", re.compile(rb"[\\/]optim[\\/]|optimizer|, in step\b")),
 )
-"""What a traceback's frames say of where memory ran out; the last frame that says it counts."""
+"""Where memory ran out, by patterns of a traceback's frames; the last match counts."""
 PACKAGES = {name.removeprefix("ms-").replace("-", "_"): name for name in frameworks()}
-"""Whose code lies in a folder of this name."""
+"""Package folders of the frameworks' code, and the framework of each."""
 OF_PACKAGE = re.compile(
     rb'File "[^"\n]{0,400}[\\/]('
     + "|".join(PACKAGES).encode()
     + rb')(?:_compiled_cache|(?:_train|_zoo)?[\\/](?!(?:[^"\n]{0,300}[\\/])?(?:site|dist)-packages)[^"\n\\/]{1,100})'
     rb'[\\/][^"\n]{0,300}\.py"'
 )
-"""A frame in a folder of a framework's code; a folder right above scripts or installed packages is a user's."""
+"""A frame in a framework's package; a folder directly above scripts or installed packages is the user's."""
 LAUNCHER = "the launcher reports: "
 ENGINE = re.compile(
     rb"\b(?:EngineCore|Scheduler|TpModelWorkerClient|DetokenizerManager|ModelRunner|Engine)\b.{0,60}"
     rb"(?:hit an exception|fatal error|failed to start)"
 )
-"""A part of an inference engine says that it died; the traceback behind it is no caught one."""
+"""A part of an inference engine reports its death; the traceback after it was not caught."""
 BARE = re.compile(rb"(?:\w{1,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Interrupt)(?:: .{1,400})?\s{0,9}$")
 ASSERTED = re.compile(rb"([\w.-]{1,80}\.cuh?):(\d{1,7}): .{0,300}Assertion `([^`'\n]{1,160})[`'] failed")
-"""A kernel's assertion: its process can use the device no more, and an excerpt may end before the traceback."""
+"""A kernel's assertion: its process can't use the device any more, and an excerpt may end before the traceback."""
 REFUSED_BY_HYDRA = re.compile(rb"(?:Could not override '|Error merging override |Missing mandatory value: )")
-"""What Hydra 1.3 prints of a setting that it does not take, several lines before ``HYDRA_ENDS``."""
+"""Hydra 1.3's report of a setting that it rejects, several lines before ``HYDRA_ENDS``."""
 HYDRA_ENDS = b"Set the environment variable HYDRA_FULL_ERROR=1"
 NO_PROGRAM = re.compile(rb"(?:\S{1,200}/)?python[\d.]{0,5}: (?:can't open|Error while|No module)")
-"""CPython's words for a script or module that is not there: nothing ran."""
+"""CPython's error for a missing script or module: nothing ran."""
 CLOSING = 12
-"""Lines of text that may stand behind the exception that ended a log whose traceback was cut off."""
+"""Lines of text allowed after the exception that ended a log with a cut traceback."""
 """Lines that name the end of a process without a traceback."""
 WATCHDOG = re.compile(
     rb"Watchdog caught collective|collective operation timeout: WorkNCCL|"
     rb"process group watchdog thread terminated with exception"
 )
-"""What torch's NCCL process group prints before it aborts; a narrow terminal wraps the line anywhere."""
+"""Message of torch's NCCL process group before it aborts; a narrow terminal wraps the line anywhere."""
 NCCL_TEXT = "NCCL watchdog: "
 FAILED = re.compile(rb"failed \(exitcode: (-?\d{1,3})\) local_rank: (\d{1,5})")
 """torchrun's line about the worker that failed first."""
@@ -104,7 +104,7 @@ SIGNALS = {
 }
 MOST_RANKS = 8
 FAR = 400
-"""Characters of a line in which these signs may be."""
+"""Characters of a line that are searched for these signs."""
 
 
 class Sign(NamedTuple):
@@ -115,10 +115,10 @@ class Sign(NamedTuple):
 
 
 class Tracebacks(Struct):
-    """Takes the text lines of a console one by one.
+    """Takes the text lines of a console in order.
 
-    ``whose``: the framework whose code the first of the frames that are in any stands in; ``implied``: the traceback
-    was recognised by a frame alone.
+    ``whose``: the framework of the first frame in one's code; ``implied``: the traceback was recognised by a frame
+    alone.
     """
 
     implied: bool = False
@@ -137,7 +137,7 @@ class Tracebacks(Struct):
     _since: int = 0
 
     def clear(self) -> None:
-        """A row came: whatever failed, the job went on."""
+        """Note a row: the job continued despite any failure."""
         self._of_rank = {}
         self._lines = self._aside = self._chain = self._block = self._since = 0
         self._ignored, self._frame, self._root_rank, self._watchdog, self._last = False, "", "", "", ""
@@ -149,11 +149,11 @@ class Tracebacks(Struct):
 
     @property
     def open(self) -> bool:
-        """Whether the next line may belong to what came before."""
+        """Whether the next line may belong to the lines before."""
         return bool(self._lines or self._aside or self._chain or self._block)
 
     def begin(self, data: bytes) -> None:
-        """A traceback begins in this line."""
+        """Begin a traceback at this line."""
         if not self._lines:
             logged = LOGGED.search(data, 0, FAR) is not None and ENGINE.search(data, 0, FAR) is None
             self._ignored, self._frame, self._phase, self.whose = self._aside > 0 or logged, "", "", ""
@@ -162,13 +162,13 @@ class Tracebacks(Struct):
         self._lines, self._aside, self._chain = 1, 0, 0
 
     def passed(self) -> None:
-        """A line of text that names no error."""
+        """Note a line of text that names no error."""
         if self._last:
             self._since += 1
             self._last = self._last if self._since <= CLOSING else ""
 
     def sign_of(self, data: bytes, rank: str = "") -> Sign | None:
-        """The sign that a line of text gives, if any; ``rank``: of the process that printed it, where that is known."""
+        """Return the sign in a line of text, if any; ``rank``: of the process that printed it, if known."""
         if self._lines:
             return self._traced(data, rank)
         chained = self._chain > 0 and CHAINED.search(data) is not None
@@ -181,7 +181,7 @@ class Tracebacks(Struct):
         return self._bare(data)
 
     def flush(self) -> Sign | None:
-        """The log ends: a traceback without its last line is reported with the frame printed last."""
+        """Return the sign of a traceback that the end of the log cut off, with the frame printed last."""
         inside, ignored, frame, last = self.inside, self._ignored, self._frame, self._last
         self.clear()
         if not inside or ignored:
@@ -189,7 +189,7 @@ class Tracebacks(Struct):
         return Sign(EventKind.TRACEBACK, f"the log ends inside a traceback{frame}")
 
     def _traced(self, data: bytes, rank: str) -> Sign | None:
-        """A line of a traceback: the first that is not indented and looks like an exception ends it."""
+        """Take a line of a traceback: the first unindented one that looks like an exception ends it."""
         text = exception(data)
         if text is None and CORE.match(data):
             self._lines = 0
@@ -263,7 +263,7 @@ class Tracebacks(Struct):
 
 
 def _frame(data: bytes) -> str:
-    """Where a frame of a traceback stands, without the folders."""
+    """Return the location of a traceback frame, without the folders."""
     found = re.search(
         rb'File "(?:[^"\n]{0,400}[\\/])?([^"\\/\n]{1,80})", line (\d{1,7})(?:, in ([\w<>.]{1,80}))?', data
     )
