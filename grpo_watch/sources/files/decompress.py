@@ -1,4 +1,4 @@
-"""Opens logs that are compressed (gzip, bzip2, xz) or UTF-16, as PowerShell redirects them, as plain UTF-8."""
+"""Opens compressed (gzip, bzip2, xz) and UTF-16 logs (as PowerShell redirects them) as plain UTF-8."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from grpo_watch.errors import SourceError
 from grpo_watch.sources.files.reading import BEFORE, HEAD, before, open_regular
 
 LARGEST = 256 << 20
-"""Bytes of a text that is unpacked: they are held in memory."""
+"""Most bytes of unpacked text, which is held in memory."""
 AT_LEAST, DENSEST = 1 << 20, 100
-"""A text is unpacked as far as it has so many bytes, and so many times as many as were read of the file, at most: logs
-become a tenth to a fiftieth of their size, one line that is repeated for ever a thousandth, as a bomb does."""
+"""A text is unpacked up to the larger of this many bytes and this multiple of the packed bytes: logs shrink to a tenth
+to a fiftieth of their size, an endlessly repeated line (a decompression bomb) to a thousandth."""
 PIECE, PACKED_PIECE = 1 << 20, 4 << 10
-"""Bytes that are unpacked at once, and packed ones that are read for it."""
+"""Bytes unpacked at once, and packed bytes read for it."""
 LONGEST_HELD = 8 << 20
-"""Bytes of a line that is held back until its end was unpacked."""
+"""Bytes of a line that are held back until its end is unpacked."""
 XZ_MEMORY = 128 << 20
-"""Bytes that xz may take to unpack: the header of a file asks for up to 4 GiB, `xz -9` for 65 MiB."""
+"""Bytes of memory that xz may use: a file's header may ask for up to 4 GiB, `xz -9` for 65 MiB."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 WIDE = re.compile(rb"(?:[\x09\x0a\x0d\x20-\x7e]\x00){4}")
-"""UTF-16 without a mark before it: each byte of ASCII is followed by a zero."""
+"""UTF-16 without a byte order mark: each ASCII byte is followed by a zero."""
 GZIP = b"\x1f\x8b"
 BZIP2 = b"BZh"
 MAGIC = (GZIP, BZIP2, b"\xfd7zXZ\x00")
-"""How gzip, bzip2 and xz begin."""
+"""First bytes of gzip, bzip2 and xz."""
 LONGEST_MAGIC = 6
 SUFFIXES = (".gz", ".bz2", ".xz")
-"""Names of compressed logs end so."""
+"""Suffixes of compressed logs."""
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", *(f".tar{each}" for each in SUFFIXES))
 ARCHIVED = "an archive: unpack it, or pipe the log in it into `grpo-watch check -`"
 
 
 def is_packed(head: bytes) -> bool:
-    """Whether a file that begins so has to be unpacked."""
+    """Whether a file with this head has to be unpacked."""
     return head.startswith((*UTF_16, *MAGIC)) or WIDE.match(head) is not None
 
 
 class TextStream:
     """Turns the bytes of a file, in pieces, into its text in UTF-8.
 
-    ``held``: what was taken gives more text without further bytes. ``ended``: what follows is no text.
+    ``held``: more text can be made without further bytes. ``ended``: the rest of the file is no text.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -59,7 +59,7 @@ class TextStream:
         self._rest = b""
 
     def unpack(self, data: bytes, most: int) -> bytes:
-        """About so many bytes of the text at most.
+        """Return up to about ``most`` bytes of the text.
 
         Raises:
             SourceError: the file is damaged, or needs too much memory.
@@ -82,7 +82,7 @@ class TextStream:
             data = data.lstrip(b"\0")  # xz pads its streams
             self._rest, self.held = data, False
             if len(data) < LONGEST_MAGIC and any(each.startswith(data[: len(each)]) for each in MAGIC):
-                return b""  # another stream may begin here, as `cat` joins them
+                return b""  # another stream may follow, as `cat` joins them
             if not data.startswith(MAGIC):
                 self.ended = True
                 return b""
@@ -103,16 +103,16 @@ class TextStream:
 
 
 class Unpacker:
-    """The text of one packed file, in memory, as far as it was unpacked; it grows with the file.
+    """The unpacked text of a packed file, in memory; it grows with the file.
 
     Args:
-        path: names the file in messages, and is where it is opened again.
-        packed: its descriptor, which is closed once all it holds is unpacked.
+        path: the file's path, for messages and to reopen it.
+        packed: its descriptor, closed once the whole file is unpacked.
 
     Attributes:
         memory: the descriptor of the text.
         node: device and inode of the file.
-        notice: what of it is not read and what to do about it; empty where all of it is read.
+        notice: which part isn't read, and the remedy; empty if all is read.
     """
 
     def __init__(self, path: Path, packed: int) -> None:
@@ -129,7 +129,7 @@ class Unpacker:
         self._held_back = b""
 
     def fill(self) -> int:
-        """Unpack a piece; how many bytes were read or unpacked for it, 0 where there is no more for now."""
+        """Unpack a piece; returns the bytes read or unpacked, 0 if there is no more for now."""
         if self._done or self._packed < 0:
             return 0
         data = b"" if self._stream.held else os.pread(self._packed, PACKED_PIECE, self._taken)
@@ -154,12 +154,12 @@ class Unpacker:
         return max(1, len(data) + self._write(text, whole=self._done))
 
     def fill_to(self, size: int) -> None:
-        """Unpack until the text has so many bytes, or there is no more."""
+        """Unpack until the text has ``size`` bytes or ends."""
         while self._size < size and self.fill():
             pass
 
     def follow(self, roots: Sequence[Path], read_to: int) -> None:
-        """Go on with a file that grew; one that was rewritten is unpacked again, as far as it was read.
+        """Continue with a file that grew; a rewritten file is unpacked again, as far as it was read.
 
         Raises:
             OSError, SourceError: it can't be opened.
@@ -184,7 +184,7 @@ class Unpacker:
             self.fill_to(read_to)
 
     def first(self, size: int) -> None:
-        """Unpack so many bytes at least, where there are so many; gives all handles back where that can't begin.
+        """Unpack at least ``size`` bytes or the whole text; closes all handles if the first piece fails.
 
         Raises:
             SourceError: the file is damaged from its beginning on.
@@ -196,13 +196,13 @@ class Unpacker:
             raise SourceError(self.notice)
 
     def close(self) -> None:
-        """Free the handle of the packed file; the text's is the reader's."""
+        """Close the packed file; the descriptor of the text belongs to the reader."""
         if self._packed >= 0:
             os.close(self._packed)
             self._packed = -1
 
     def _write(self, text: bytes, *, whole: bool) -> int:
-        """Add to the text; a line that is not whole is held back while more comes, for the text may be cut there."""
+        """Append to the text; an unfinished line (not ``whole``) is held back while more comes."""
         text = self._held_back + text
         end = len(text) if whole or len(text) > LONGEST_HELD else text.rfind(b"\n") + 1
         self._held_back = text[end:]
@@ -224,7 +224,7 @@ class Unpacker:
 
 @contextmanager
 def text_of(path: Path, roots: Sequence[Path], most: int) -> Iterator[int]:
-    """A descriptor of a file's text, closed afterwards: its own, or of memory that holds about so many bytes at most.
+    """Yield a descriptor of a file's text, then close it: the file's own, or memory of up to about ``most`` bytes.
 
     Raises:
         OSError: it can't be opened.
@@ -244,33 +244,33 @@ def text_of(path: Path, roots: Sequence[Path], most: int) -> Iterator[int]:
 
 
 def beginning(path: Path, roots: Sequence[Path], size: int) -> bytes:
-    """The first bytes of a file's text, so many at most; raises what ``text_of`` raises."""
+    """Return up to ``size`` first bytes of a file's text; raises the errors of ``text_of``."""
     parts, at = list[bytes](), 0
     with text_of(path, roots, size) as descriptor:
-        while part := os.pread(descriptor, size - at, at):  # a file system may give fewer bytes than there are
+        while part := os.pread(descriptor, size - at, at):  # a file system may return fewer bytes
             parts.append(part)
             at += len(part)
     return b"".join(parts)
 
 
 def _reader(data: bytes) -> Any:
-    """Unpacks the stream that begins here: a file may hold several, as `cat` joins them."""
+    """Return a decompressor for the stream that begins here: a file may hold several, as `cat` joins them."""
     if data.startswith(BZIP2):
         return bz2.BZ2Decompressor()
     return zlib.decompressobj(31) if data.startswith(GZIP) else lzma.LZMADecompressor(memlimit=XZ_MEMORY)
 
 
 WINDOW = 256 * 1024
-"""Bytes of either end of a file by which it is recognised."""
+"""Bytes of either end of a file that are read to recognise it."""
 FARTHEST = 64 * WINDOW
-"""Bytes behind which no more is looked for where a file begins with lines that are longer than the window."""
+"""Bytes after which the search stops if a file begins with lines longer than the window."""
 
 
 def ends_of(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
-    """The beginning and the end, without what hides the rows at the beginning.
+    """Return the beginning and the end of a file, skipping a hole or overlong lines at the beginning.
 
-    That is the hole that a writer leaves which continues after a truncation (where it is longer than the window, the
-    end stands for the beginning too), and lines that are longer than the window and have others behind them.
+    A hole is left by a writer that continues after a truncation (if it is longer than the window, the end stands in for
+    the beginning). Lines longer than the window are skipped if others follow.
     """
     with text_of(path, roots, FARTHEST) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
         file.seek(0)
@@ -286,7 +286,7 @@ def ends_of(path: Path, roots: Sequence[Path]) -> tuple[bytes, bytes]:
 
 
 def unpacked_name(path: Path) -> str:
-    """The name of a log without the ending of its compression, unless it is a rotated part of another log."""
+    """Return a log's name without its compression suffix, unless it is a rotated part of another log."""
     bare = path.name.removesuffix(path.suffix) if path.suffix in SUFFIXES else path.name
     rotated = bare != path.name and (bare[-1:].isdigit() or path.with_name(bare).exists())
     return path.name if rotated else bare

@@ -1,4 +1,4 @@
-"""Turns the bytes of one file, read in pieces, into its lines and the places where they lay."""
+"""Splits the bytes of one file, read in pieces, into lines with their offsets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 from grpo_watch.sources.files.reading import BEFORE
 
 EXCERPT = 4096
-"""So much is given of a line that is too long to be held."""
+"""Bytes returned of a line that is too long to be held."""
 
 
 class SplitLine(NamedTuple):
-    """A line without its end, and where it lay: ``end`` is the offset of the next line.
+    """A line without its line end; ``end`` is the offset of the next line.
 
-    ``generation`` grows whenever the file starts over (rotation, truncation), ``too_long`` lines are cut to 4 KiB.
+    ``generation`` grows whenever the file starts over (rotation, truncation); ``too_long`` lines are cut to 4 KiB.
     """
 
     start: int
@@ -25,16 +25,16 @@ class SplitLine(NamedTuple):
 
 
 class LineSplitter:
-    """Takes pieces in order and gives the complete lines; holds the unfinished one back.
+    """Takes pieces in order and yields complete lines; holds the unfinished line back.
 
-    ``position`` is where the next line starts, ``offset`` where the next piece lies; ``before_line`` are the last bytes
-    before the line that was given out last, as they were read.
+    ``position`` is the offset of the next line, ``offset`` that of the next piece; ``before_line`` are the raw bytes
+    just before the last yielded line.
 
     Args:
         generation: copied into the lines.
         max_line: longest line in bytes; longer ones are skipped without being held in memory.
-        bars: split at carriage returns too; empty pieces are passed over.
-        offset: where the first piece lies.
+        bars: split at carriage returns too; empty pieces are skipped.
+        offset: offset of the first piece.
         passed: the bytes just before that.
     """
 
@@ -43,23 +43,23 @@ class LineSplitter:
         self.before_line = passed
         self._bars, self._max_line = bars, max_line
         self._held = bytearray()  # grows and shrinks in place: a line of megabytes may come in small pieces
-        self._searched = 0  # so many bytes of it hold no end of a line
+        self._searched = 0  # bytes of it that hold no line end
         self._passed = passed
         self._excerpt = b""
         self._before_skipped: bytes | None = None
 
     @property
     def behind(self) -> bytes:
-        """The last bytes before ``position``, as they were read."""
+        """The raw bytes just before ``position``."""
         return self._passed if self._before_skipped is None else self._before_skipped
 
     def add(self, data: bytes) -> None:
-        """Take the piece that lies at ``offset``."""
+        """Add the piece at ``offset``."""
         self.offset += len(data)
         self._held += data.replace(b"\r", b"\n") if self._bars else data
 
     def pass_hole(self, count: int) -> None:
-        """A hole of so many zeros lies at ``offset``, behind the lines given out: it is not read."""
+        """Skip a hole of ``count`` zeros at ``offset``, after the lines yielded so far."""
         if self._held or self._before_skipped is not None:
             self._skip()
         else:
@@ -68,7 +68,7 @@ class LineSplitter:
         self._passed = b"\0" * min(BEFORE, count)
 
     def lines(self) -> Iterator[SplitLine]:
-        """The complete lines. All state is set before a line is given out: a cursor may be asked for."""
+        """Yield the complete lines. All state is set before each line, so a cursor may be taken at any time."""
         while (end := self._held.find(b"\n", self._searched)) >= 0:
             start, data = self._pass_line(end + 1)
             if self._before_skipped is not None:
@@ -76,7 +76,7 @@ class LineSplitter:
             elif len(data) > 1 or not self._bars:
                 yield self._line(start, data[:-1])
         if self._held.startswith(b"\0") and self._before_skipped is None:
-            # the hole of a writer that continues at its old offset after a truncation
+            # a hole: the writer continues at its old offset after a truncation
             self._pass(len(self._held) - len(self._held.lstrip(b"\0")))
             self.position = self.offset - len(self._held)
         if len(self._held) > self._max_line or self._before_skipped is not None:
@@ -84,14 +84,14 @@ class LineSplitter:
         self._searched = len(self._held)
 
     def rest(self) -> list[SplitLine]:
-        """The unfinished last line, if there is one."""
+        """Return the unfinished last line, if any."""
         start, data = self._pass_line(len(self._held))
         if self._before_skipped is not None:
             return [self._skipped(start)]
         return [self._line(start, data)] if data else []
 
     def _pass_line(self, length: int) -> tuple[int, bytes]:
-        """Let go of a whole line: where it began, and its bytes."""
+        """Drop a whole line; returns its offset and its bytes."""
         start, data = self.position, bytes(self._held[:length])
         self.before_line = self.behind
         self._pass(length)
@@ -109,7 +109,7 @@ class LineSplitter:
         return SplitLine(start, self.position, data[:EXCERPT] if too_long else data, self.generation, too_long)
 
     def _skip(self) -> None:
-        """Let go of the beginning of a line that is too long; ``position`` stays at its start."""
+        """Drop the beginning of a line that is too long; ``position`` stays at its start."""
         self._before_skipped = self.behind
         self._excerpt = (self._excerpt + self._held[:EXCERPT])[:EXCERPT]
         self._pass(len(self._held))

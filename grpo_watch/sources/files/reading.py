@@ -1,4 +1,4 @@
-"""Opens files of a run folder safely (regular ones, never blocking, inside the roots) and recognises them again."""
+"""Opens files of a run folder safely (regular, non-blocking, inside the roots) and identifies them later."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path, PosixPath
 from grpo_watch.errors import SourceError
 
 HEAD = 256
-"""This many first bytes distinguish a file from its successor under the same name and inode."""
+"""First bytes that distinguish a file from its successor under the same name and inode."""
 BEFORE = 32
-"""This many bytes before the reading position show that a file was truncated and grew again."""
+"""Bytes before the reading position that show whether a file was truncated and grew again."""
 
 FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-"""``O_PATH`` (Linux) needs no right to list the folder."""
+"""``O_PATH`` (Linux) needs no permission to list the folder."""
 
 
 class FixedRoot(PosixPath):
-    """A root as it was resolved when it was found: what a link leads to that has taken its place lies outside."""
+    """A root resolved when it was found; if a link replaces it later, the link's target counts as outside."""
 
 
 def inside(path: Path, roots: Sequence[Path]) -> bool:
@@ -31,15 +31,15 @@ def inside(path: Path, roots: Sequence[Path]) -> bool:
 
 
 def real_path(path: Path) -> Path:
-    """Links resolved; unlike ``Path.resolve``, a link that leads to itself is no error here (opening it is)."""
+    """Resolve links; unlike ``Path.resolve``, accepts a link to itself (opening it fails)."""
     return Path(os.path.realpath(path))
 
 
 def open_regular(path: Path, roots: Sequence[Path]) -> int:
     """A read-only file descriptor of a regular file under ``roots``.
 
-    Opened non-blocking, so that a FIFO named ``train.log`` can't hang the watcher. A job may swap a
-    file or a folder for a link at any moment: the file that was checked is opened, or none.
+    Opened non-blocking, so that a FIFO named ``train.log`` can't hang the watcher. A job may swap a file or folder for
+    a link at any moment, so only the checked file is opened.
 
     Raises:
         SourceError: a link leads out of the roots, or the path is no regular file.
@@ -64,7 +64,7 @@ def _lies_under(real: Path, roots: Sequence[Path]) -> bool:
 
 
 def _open_resolved(real: Path) -> int:
-    """Open a resolved path folder by folder, and follow no link: one that was put in since leads nowhere."""
+    """Open a resolved path folder by folder without following links: one created since is refused."""
     *folders, name = real.relative_to(real.anchor).parts or (".",)
     place = os.open(real.anchor, FOLDER)
     try:
@@ -78,18 +78,18 @@ def _open_resolved(real: Path) -> int:
 
 
 def before(descriptor: int, offset: int) -> bytes:
-    """The bytes just before an offset."""
+    """Return the bytes just before an offset."""
     start = max(0, offset - BEFORE)
     return os.pread(descriptor, offset - start, start)
 
 
 def identity(node: tuple[int, int], head: bytes, behind: bytes) -> str:
-    """Names a file as it was read: device and inode (which may be reused), first bytes, bytes before the position."""
+    """Identify a file as read: device and inode (which may be reused), first bytes, bytes before the position."""
     return f"{node[0]}:{node[1]}:{head.hex()}:{behind.hex()}"
 
 
 def inode_of(known: str) -> int:
-    """The inode that an identity names; -1 where it can't be read."""
+    """Return the inode in an identity; -1 if it can't be parsed."""
     try:
         return int(known.split(":")[1])
     except (ValueError, IndexError):
@@ -97,7 +97,7 @@ def inode_of(known: str) -> int:
 
 
 def inode_with_name(descriptor: int | None) -> int:
-    """The inode of an open file that has a name somewhere; 0 of one that is closed or was deleted."""
+    """Return the inode of an open file that still has a name; 0 if it is closed or was deleted."""
     try:
         info = os.fstat(descriptor) if descriptor is not None else None
     except OSError:
@@ -106,7 +106,7 @@ def inode_with_name(descriptor: int | None) -> int:
 
 
 def goes_on(descriptor: int, known: str, position: int) -> bool:
-    """Whether the open file is the one an identity is about, or a copy of it, up to ``position``.
+    """Whether the open file is the identified one, or a copy of it, up to ``position``.
 
     The device may change when the file system is mounted again; an empty beginning proves nothing about another inode.
     """
@@ -123,36 +123,36 @@ def goes_on(descriptor: int, known: str, position: int) -> bool:
 
 
 def begins_as(descriptor: int, known: str) -> bool:
-    """Whether the open file has the first bytes that an identity names."""
+    """Whether the open file has the first bytes of an identity."""
     begins = os.pread(descriptor, HEAD, 0).hex()
     return any(head and begins.startswith(head) for head in known.split(":")[2:3])
 
 
 def _plain(text: bytes) -> bytes:
-    """Carriage returns as line ends, as logs with progress bars are read."""
+    """Turn carriage returns into line ends, as for logs with progress bars."""
     return text.replace(b"\r", b"\n")
 
 
 BUDGET, RECORDS = 4 << 20, 8_000
-"""Bytes and records (lines, logged values) of one file that one turn of a live run reads: some tenths of a second, in
-which other runs wait. Of short lines the bytes alone would be a million."""
+"""Most bytes and records (lines, logged values) of one file read per turn of a live run: some tenths of a second, while
+other runs wait. Short lines alone could fill the bytes with a million records."""
 
 
 class TurnBudget:
-    """What one turn may read of a file, so that no run waits long for another; ``spent``: there is more to read."""
+    """Limits how much of a file one turn reads, so that other runs wait little; ``spent``: there is more to read."""
 
     def __init__(self) -> None:
         self.spent = False
         self.begin(0, live=False)
 
     def begin(self, position: int, *, live: bool) -> None:
-        """A turn begins at a position; without ``live`` it has no bounds."""
+        """Begin a turn at a position; unlimited unless ``live``."""
         self.spent = False
         self._last = position + BUDGET if live else math.inf
         self._records = RECORDS if live else math.inf
 
     def ends(self, position: int, records: int = 1) -> bool:
-        """Whether the turn is over at this position, so many records further than when asked last."""
+        """Whether the turn is over at this position, ``records`` records after the last call."""
         self._records -= records
         self.spent = position >= self._last or self._records <= 0
         return self.spent
@@ -160,7 +160,7 @@ class TurnBudget:
 
 @contextmanager
 def opened(path: Path, roots: Sequence[Path]) -> Iterator[int]:
-    """A descriptor of a regular file under ``roots``, closed afterwards.
+    """Yield a descriptor of a regular file under ``roots``, then close it.
 
     Raises:
         SourceError: it can't be opened or read, or lies outside ``roots``.
@@ -179,7 +179,7 @@ def opened(path: Path, roots: Sequence[Path]) -> Iterator[int]:
 
 
 def read_small(path: Path, roots: Sequence[Path], limit: int) -> bytes:
-    """The whole content of a small file.
+    """Return the whole content of a small file.
 
     Raises:
         SourceError: larger than ``limit`` bytes, unreadable or outside ``roots``.

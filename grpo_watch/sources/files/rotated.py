@@ -1,4 +1,4 @@
-"""Finds where the lines of a log went that was rotated: ``train.log.2``, ``train.log.1``, ``train.log``."""
+"""Finds the files of a rotated log: ``train.log.2``, ``train.log.1``, ``train.log``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from grpo_watch.frameworks.framework_tables import frameworks
 from grpo_watch.sources.files.decompress import SUFFIXES, ends_of
 
 NEIGHBOURS = 1000
-"""This many entries of the folder are looked at."""
+"""Most folder entries that are examined."""
 FINISHED_SECONDS = 60.0
-"""A numbered log was rotated away if it was finished so long before its successor's last write, or if the successor's
-first step follows on its last; the logs of several ranks (``train.log``, ``train.log.1``), which are numbered too, are
-written side by side, and count the same steps."""
+"""A numbered log is a rotated part if it was finished this many seconds before its successor's last write, or if the
+successor's first step follows its last. The logs of several ranks (``train.log``, ``train.log.1``) are numbered too,
+but are written side by side and count the same steps."""
 NUMBERED = re.compile(r"(.+)\.(\d{1,4})")
 PACKED = re.compile(rf"({NUMBERED.pattern})(?:{'|'.join(map(re.escape, SUFFIXES))})")
 COUNTERS = (
@@ -27,17 +27,17 @@ COUNTERS = (
     *(counter for table in frameworks().values() for counter in table.traces.counters),
     re.compile(rb"(?:^|[\r\n])[ ]{0,3}\d{1,3}%\|[^|\r\n]{0,200}\| (\d{1,12})/\d{1,12} \["),
 )
-"""How logs count: epochs of the Trainer, steps of single frameworks, training bars."""
+"""Counters in logs: epochs of the Trainer, steps of single frameworks, training bars."""
 
 
 def base_of(path: Path) -> Path | None:
-    """``train.log`` of ``train.log.3``; None for a name without a number."""
+    """Return ``train.log`` for ``train.log.3``; None for a name without a number."""
     found = NUMBERED.fullmatch(path.name)
     return path.with_name(found[1]) if found else None
 
 
 def chain(path: Path, *, packed: bool = False) -> list[Path]:
-    """The files that a numbered rotation made of ``path``, oldest first, ``path`` last; or ``packed`` ones, too."""
+    """Return the files of a numbered rotation, oldest first, ``path`` last; with ``packed``, compressed ones too."""
     numbered: list[tuple[int, Path]] = []
     for entry in _neighbours(path.parent):
         bare = PACKED.fullmatch(entry.name) if packed else None
@@ -48,14 +48,14 @@ def chain(path: Path, *, packed: bool = False) -> list[Path]:
 
 
 def oldest(path: Path) -> Path:
-    """Where the log begins: the oldest file of its chain whose successors were written well after it."""
+    """Return the file where the log begins: the oldest of its chain whose successors were written well after it."""
     return whole_chain(path)[0]
 
 
 def whole_chain(path: Path) -> list[Path]:
-    """The files that hold the log from its beginning, oldest first (``path`` alone where nothing was rotated away).
+    """The files that hold the log from its beginning, oldest first (``path`` alone if nothing was rotated away).
 
-    An empty log was just restarted: what lies before it is its own past whenever that was written.
+    An empty log was just restarted: the files before it belong to it whenever they were written.
     """
     places = chain(path)
     after = _written(path)
@@ -68,10 +68,10 @@ def whole_chain(path: Path) -> list[Path]:
 
 
 class RotatedNames:
-    """Remembers which log led to which file, so that a rotated part is not taken for a log of its own.
+    """Remembers the file of each log, so that a rotated part is not taken for a log of its own.
 
-    What was a log's file once stays a part of that log, however often it is renamed. In the moment in which there is no
-    file under the log's name its newest part stands for it.
+    A log's former file remains a part of that log, however often it is renamed. While no file has the log's name, the
+    newest part stands in for it.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class RotatedNames:
         self._chains: dict[Path, list[Path]] = {}
 
     def whole(self, path: Path) -> Path | None:
-        """The log that this file was rotated away from; None where it is none."""
+        """Return the log that this file was rotated away from; None if there is none."""
         base, node = base_of(path), _node(path)
         if base is None or node is None:
             return None
@@ -94,21 +94,21 @@ class RotatedNames:
         return base if part or path in self._chains[base] else None
 
     def note(self, path: Path) -> None:
-        """This is a log: remember its file, and those that were rotated away from it."""
+        """Remember this log's file, and those rotated away from it."""
         for place in [path, *self._chains.get(path, [])]:
             if (node := _node(place)) is not None:
                 parted = self._log_of.get(node[1])
                 self._seen[node[1]] = parted if parted is not None and parted == base_of(path) else path
 
     def forget_others(self) -> None:
-        """Drop what was not noted since the last call."""
+        """Drop the logs not noted since the last call."""
         self._log_of, self._seen, self._chains = self._seen, {}, {}
 
 
 def successor(path: Path, node: tuple[int, int], *, packed: bool = False) -> Path:
-    """What follows the file with this device and inode: the next of the chain, ``path`` where it is not in it.
+    """Return the next file of the chain after this device and inode, or ``path`` if it isn't in the chain.
 
-    A ``packed`` file may be followed by another one.
+    With ``packed``, a compressed file may be the next one.
     """
     places = chain(path, packed=packed)
     own = [index for index, place in enumerate(places) if _node(place) == node]
@@ -116,7 +116,7 @@ def successor(path: Path, node: tuple[int, int], *, packed: bool = False) -> Pat
 
 
 def other_names(path: Path, inode: int) -> tuple[list[Path], list[Path]]:
-    """Files beside ``path`` that may be the one it led to: those with its inode, and copies (``log-20261121``)."""
+    """Return files beside ``path`` that may be its former one: those with its inode, and copies (``log-20261121``)."""
     same, copies = [], []
     for entry in _neighbours(path.parent):
         if entry.name != path.name and entry.is_file(follow_symlinks=False):
@@ -133,7 +133,7 @@ def _neighbours(folder: Path) -> list[os.DirEntry[str]]:
             return list(islice(entries, NEIGHBOURS))
     except OSError as error:
         if lacking(error):
-            raise  # what can't be seen now is not gone
+            raise  # a file that can't be seen now is not gone
         return []
 
 
@@ -145,7 +145,7 @@ def _node(path: Path) -> tuple[int, int] | None:
 
 
 def _written(path: Path) -> float:
-    """When a regular file with content was last written (Unix seconds); 0 for any other."""
+    """Return when a regular, non-empty file was last written (Unix seconds); 0 for any other."""
     with suppress(OSError):
         info = path.stat()
         return info.st_mtime if stat.S_ISREG(info.st_mode) and info.st_size else 0.0
@@ -153,9 +153,9 @@ def _written(path: Path) -> float:
 
 
 def counts_on(before: Path, after: Path) -> bool:
-    """Whether ``after`` counts on from where ``before`` ends, in the first notation that both have.
+    """Whether the counters of ``after`` continue those of ``before``, in the first notation that both have.
 
-    False too where it can't be known: no steps yet, a file that can't be read.
+    False if unknown: no steps yet, or an unreadable file.
     """
     with suppress(OSError, SourceError):
         (head, tail), (begin, _) = (ends_of(path, (path.parent,)) for path in (before, after))

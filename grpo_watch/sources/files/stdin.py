@@ -1,4 +1,4 @@
-"""Turns a stream that can't be read twice (standard input) into a file that the other sources can follow."""
+"""Spools a stream that can't be read twice (standard input) to a file that the other sources can follow."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from grpo_watch import lazy_re as re
 
 CHUNK = 64 << 10
 ROTATE_BYTES = 64 << 20
-"""Bytes after which a live spool begins a new file: twice this is the most that lies on the disk."""
+"""Bytes after which a live spool begins a new file; at most twice this lies on the disk."""
 JSON_ROW = re.compile(rb'\s{0,100}\{\s{0,100}"')
-"""A dictionary that Python printed has single quotes."""
+"""How a JSON row begins; a dictionary that Python printed has single quotes."""
 DOCKER = b'{"log":'
-"""Docker's json-file driver wraps a console into objects."""
+"""Docker's json-file driver wraps console lines into objects."""
 
 
 class InputStream(Protocol):
-    """What is read: ``sys.stdin.buffer``."""
+    """The stream interface: ``sys.stdin.buffer``."""
 
     def read1(self, size: int, /) -> bytes:
-        """Some bytes as soon as there are any; empty at the end."""
+        """Return some bytes as soon as there are any; empty at the end."""
 
 
 class Spool:
     """Copies a stream to ``folder``, under a name that fits its first line: JSON lines or a console.
 
     One chunk is held in memory. With ``rotate`` a file of more than that many bytes is renamed (at a line's end) and
-    removed at the next turn: a reader that follows the name has read it by then.
+    removed at the next turn: by then, a reader that follows the name has read it.
 
     Args:
-        stream: what is copied.
-        folder: an own, empty folder.
+        stream: the stream to copy.
+        folder: an empty folder for the spool alone.
         rotate: bytes per file; None: one file, however long.
     """
 
@@ -44,11 +44,11 @@ class Spool:
 
     @property
     def ended(self) -> bool:
-        """Whether the stream has ended and all of it was written."""
+        """Whether the stream has ended and is fully written."""
         return self._over.is_set()
 
     def copy(self) -> Path | None:
-        """Copy until the stream ends; the file, or None where nothing came."""
+        """Copy until the stream ends; returns the file, or None if no data came."""
         try:
             head = self._first_line()
             if not head:
@@ -61,7 +61,7 @@ class Spool:
             self._over.set()
 
     def _first_line(self) -> bytes:
-        """What came up to the first line end (or a chunk without one): the file's kind is known at once when seen."""
+        """Return the data up to the first line end (or a chunk without one): it shows the file's kind."""
         head = b""
         while b"\n" not in head.lstrip() and len(head) < CHUNK and (data := self._stream.read1(CHUNK)):
             head += data

@@ -1,4 +1,4 @@
-"""Turns a file that grows, rotates and is truncated into the complete lines that were added to it."""
+"""Follows a file that grows, rotates and is truncated, and yields its new complete lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from grpo_watch.sources.files.reading import (
 )
 
 LINES_APART = 64
-"""Lines between two looks at the turn's budget."""
+"""Lines between two checks of the turn's budget."""
 
 __all__ = ["SplitLine", "Tail"]
 
@@ -40,13 +40,14 @@ class Tail:
     No line is lost and none comes twice when the file grows, is rotated by renaming (also several times between two
     polls, if the old files are numbered, and while no reader runs), is deleted and created again, is replaced by a
     grown copy (rsync), is led elsewhere by a link inside the roots, or appears later. A successor counts once it holds
-    a byte. ``problem``: why it can't be read. What the file system does not permit:
+    a byte. ``problem``: why it can't be read. Limits of the file system:
 
-    - Truncation in place: what was written since the last poll is gone. After copytruncate, only what was written
-      between the copy and the truncation, as long as the copy lies next to the file under a name that begins like it.
-    - Truncated, grown past the position, its first 256 bytes and the 32 before it the same: taken for unchanged.
-    - A file that was cut back but not to nothing is read again from its beginning (``generation`` tells).
-    - A file that was deleted or replaced twice between two polls without being kept under another name.
+    - Truncation in place loses the lines written since the last poll; copytruncate only those written between the copy
+      and the truncation, as long as the copy lies next to the file under a name that begins like it.
+    - A file truncated and grown past the position counts as unchanged if its first 256 bytes and the 32 before the
+      position are the same.
+    - A file that was cut back but not to nothing is read again from its beginning (``generation`` grows).
+    - A file deleted or replaced twice between two polls, and kept under no other name, is lost.
 
     Args:
         path, roots: the file; folders that links may not lead out of.
@@ -83,13 +84,13 @@ class Tail:
 
     @property
     def position(self) -> int:
-        """Where the next line starts."""
+        """Offset of the next line."""
         return self._split.position
 
     def read(self, *, live: bool = False) -> Iterator[SplitLine]:
-        """The lines that were completed since the last call. Never blocks; errors are in ``problem``.
+        """Yield the lines completed since the last call. Never blocks; errors are in ``problem``.
 
-        ``live``: as many as one turn may read, so that no other run waits for this file.
+        ``live``: at most one turn's lines, so that no other run waits for this file.
         """
         lines = self._lines()
         self.turn.begin(self._taken, live=live)
@@ -130,29 +131,29 @@ class Tail:
             self._lose(error)
 
     def finish(self) -> Iterator[SplitLine]:
-        """What is left, the unfinished last line included: the input has ended."""
+        """Yield the remaining lines, including an unfinished last one: the input has ended."""
         yield from self.read()
         yield from self._split.rest()
 
     def cursor(self, source: str, position: int | None = None) -> Cursor:
-        """Where reading would continue: behind the line given out last, or at an earlier ``position`` of this file."""
+        """Return where reading continues: after the last yielded line, or at an earlier ``position`` of this file."""
         if self._descriptor is None and self._expected is not None:
             return Cursor(source, *self._expected)
         here = self._split.position if position is None else position
         return Cursor(source, self._identity(here), here)
 
     def before(self, source: str, line: SplitLine) -> Cursor:
-        """Where reading would continue with the line given out last; it may be the last one of the file left."""
+        """Return where reading continues with the last yielded line, which may be the last one of the previous file."""
         own = (identity(self._node, self._head, self._split.before_line), line.start)
         return Cursor(source, *(own if line.generation == self.generation else self._left))
 
     @property
     def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere."""
+        """The inode of the open file while it has a name."""
         return inode_with_name(self._descriptor)
 
     def close(self) -> None:
-        """Free the file handle."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -161,7 +162,7 @@ class Tail:
             self._packed = None
 
     def _open(self) -> bool:
-        """Open the file if it is there, and continue where the expected reader stopped if it can be found."""
+        """Open the file if it exists, and continue where the expected reader stopped if that can be found."""
         if self._expected is None:
             descriptor = self._try(rotated.oldest(self.path))
             return descriptor is not None and self._read_from(descriptor)
@@ -197,7 +198,7 @@ class Tail:
         return True
 
     def _use(self, descriptor: int, info: os.stat_result) -> None:
-        """Read this file, or packed one's text, from here on."""
+        """Read this file, or a packed file's text, from here on."""
         self.close()
         self._descriptor, self._packed = descriptor, self._opened.pop(descriptor, None)
         self._node = (info.st_dev, info.st_ino) if self._packed is None else self._packed.node
@@ -210,7 +211,7 @@ class Tail:
             raise
 
     def _try(self, path: Path, position: int = 0) -> int | None:
-        """Open a file's text, as far as ``position`` at least; None where it is missing or refused."""
+        """Open a file's text, up to ``position`` at least; None if it is missing or refused."""
         text = None
         try:
             descriptor = keep_some(open_regular(path, self._roots))
@@ -229,9 +230,9 @@ class Tail:
         return text.memory
 
     def _elsewhere(self, known: str, position: int) -> int | None:
-        """The file next to the path that continues from a known one: it was renamed, or copied before a truncation.
+        """Find a file beside the path that continues the known one: renamed, or copied before a truncation.
 
-        It may have been packed since: what is open then is its text.
+        It may be packed since; then its text is opened.
         """
         for path in chain(*rotated.other_names(self.path, inode_of(known))):
             if (descriptor := self._continuation(path, known, position, packed=True)) is not None:
@@ -239,7 +240,7 @@ class Tail:
         return None
 
     def _continuation(self, path: Path, known: str, position: int, *, packed: bool = False) -> int | None:
-        """The open file, if it continues from a known one; ``packed``: or its text, if it is."""
+        """Return the open file if it continues the known one; ``packed``: or its text, if it is packed."""
         try:
             descriptor = open_regular(path, self._roots)
             if packed and is_packed(os.pread(descriptor, HEAD, 0)):
@@ -253,13 +254,13 @@ class Tail:
             self._drop(descriptor)
         except (OSError, SourceError) as error:
             if lacking(error):
-                raise  # it may be this one
+                raise  # it may be the sought file
         return None
 
     def _following(self) -> Path | None:
-        """Where the next file is: the name leads to another one that holds something, or a rotated one lies between.
+        """Return the next file: the name's new file if it holds data, or a rotated one between.
 
-        While there is none, a grown copy of the open file may have been rotated away.
+        If there is none, a grown copy of the open file may have been rotated away.
         """
         try:
             named = self.path.stat()
@@ -272,7 +273,7 @@ class Tail:
         return following if ready else self._grown_copy()
 
     def _change(self, following: Path) -> list[SplitLine] | None:
-        """Change to the next file: what the old one ends with; None where the next one can't be opened."""
+        """Switch to the next file; returns the old one's remaining lines, or None if the next can't be opened."""
         old, position = self._split, self._split.position
         descriptor = self._try(following, position)
         if descriptor is None:
@@ -289,9 +290,9 @@ class Tail:
         return old.rest()
 
     def _grown_copy(self) -> Path | None:
-        """Where reading continues when the file that is open has no name left, and the log's leads to another one.
+        """Return where reading continues when the open file has no name left and the log's name leads to another file.
 
-        A grown copy took the name (rsync), and was renamed itself since. One that holds nothing more is a backup.
+        A grown copy took the name (rsync), and was renamed since. A copy without new data is a backup.
         """
         position = self._split.position
         known = self._identity(position)
@@ -307,7 +308,7 @@ class Tail:
         return None
 
     def _behind_packed(self) -> Path | None:
-        """What follows the packed copy of the open file, which has no name left: rotated since, as the file was."""
+        """Return the file after the packed copy of the open file, which has no name left; both were rotated."""
         places = rotated.chain(self.path, packed=True)
         for place, following in zip(places[-3::-1], places[-2::-1], strict=False):
             descriptor = None if self.held else self._continuation(place, *self._left, packed=True)
@@ -317,7 +318,7 @@ class Tail:
         return None
 
     def _check(self) -> None:
-        """Start over when the open file is not a continuation of what was read, or in its copy if there is one."""
+        """Start over if the open file doesn't continue the data read so far, or continue in its copy if any."""
         if not self._intact():
             offset = self._split.offset
             known = identity(self._node, self._head, self._last)
@@ -330,7 +331,7 @@ class Tail:
         self._head = os.pread(self._file, HEAD, 0)
 
     def _intact(self) -> bool:
-        """Whether the open file still holds what was read of it."""
+        """Whether the open file still holds the data read from it."""
         size, offset = os.fstat(self._file).st_size, self._split.offset
         head = os.pread(self._file, HEAD, 0)
         return size >= offset and head.startswith(self._head) and before(self._file, offset) == self._last
@@ -360,14 +361,14 @@ class Tail:
             self._split.add(data)
 
     def _hole(self, offset: int) -> int | None:
-        """Where the data after a hole at ``offset`` begins; None where there is none yet."""
+        """Return where the data after a hole at ``offset`` begins; None if there is none yet."""
         try:
             return os.lseek(self._file, offset, os.SEEK_DATA)
         except OSError as error:
             return None if error.errno == errno.ENXIO else offset
 
     def _lose(self, error: OSError) -> None:
-        """The file can't be read (stale handle, permission): report it, and try the same place again next time."""
+        """Report that the file can't be read (stale handle, permission), and retry at the same place next time."""
         advice = ADVICE if lacking(error) else f"{error.strerror or error}; check permissions and the mount"
         self.problem = f"{self.path}: can't be read: {advice}"
         if self._descriptor is not None:
@@ -382,7 +383,7 @@ class Tail:
         return self._descriptor
 
     def _identity(self, position: int) -> str:
-        """Names the file as it was read up to ``position``, from memory: the file may be another by now."""
+        """Identify the file as read up to ``position``, from memory: it may be another file by now."""
         behind = self._split.behind
         if position != self._split.position:
             with suppress(OSError):
