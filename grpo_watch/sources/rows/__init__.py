@@ -1,1 +1,1 @@
-"""Rows as JSON, and rows that arrive in pieces."""
+"""Reads rows of metrics: JSON, tables, printed lines, and pieces of rows."""

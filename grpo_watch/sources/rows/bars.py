@@ -1,4 +1,4 @@
-"""Recognises progress bars and titles in a console, and reads the metrics that own loops show in a bar."""
+"""Recognises progress bars and titles in a console, and reads metrics that own loops show in a bar."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ BAR = re.compile(
     rb"%(?:\|[^|\r\n]{0,2000}\|)? {0,20}(\d{1,12})/(\d{1,12})"
     rb" \[(\d[\d:]{0,20})<([\d:?]{1,20})(?:, ?[^\]\r\n]{0,2000})?\]?"
 )
-"""``' 12%|█▎   | 12/100 [00:04<00:29,  3.05it/s]'`` from the percent sign on (tqdm 4).
+"""``' 12%|█▎ | 12/100 [00:04<00:29, 3.05it/s]'`` from the percent sign on (tqdm 4).
 
-A terminal that says it has no columns (a notebook's ``!``, a container's ``-t``) gets ``' 12% 12/100 [00:04<…]'``.
+A terminal without a width (a notebook's ``!``, a container's ``-t``) gets ``' 12% 12/100 [00:04<…]'``.
 """
 METER = re.compile(rb"%(?=\|| {1,20}\d{1,12}/\d{1,12} \[\d)")
 """The percent sign of any bar."""
@@ -31,20 +31,20 @@ LABEL = re.compile(
     + rb")?"
     rb"\s{0,9}\d{1,3}"
 )
-"""What may be before the percent sign of the training bar: a rank, colours, a framework's label."""
+"""Text allowed before the percent sign of the training bar: a rank, colours, a framework's label."""
 LONGEST_LABEL = 200
-"""Characters before the share that may name the bar."""
+"""Characters before the percentage that may name the bar."""
 NESTED = b"\x1b[A"
-"""tqdm moves up again after it drew a bar below another one."""
+"""tqdm moves the cursor up after drawing a bar below another one."""
 PANEL = b"\xe2\x94\x80 Step "
 TITLE = re.compile(rb"\xe2\x94\x80 Step (\d{1,9}) \xe2\x94\x80")
 """The title of TRL's table of completions: ``──── Step 12 ────``."""
 
 
 class ProgressBar(NamedTuple):
-    """A bar without a label of its own, drawn at the outermost position; ``rest`` is where the text behind it begins.
+    """A bar without a label of its own, drawn at the outermost position; ``rest`` is the offset of the text after it.
 
-    ``fresh``: drawn for the first time; ``named``: its label makes it the training bar.
+    ``fresh``: drawn for the first time; ``named``: its label identifies it as the training bar.
     """
 
     step: int
@@ -55,7 +55,7 @@ class ProgressBar(NamedTuple):
 
 
 def percent_of_bar(data: bytes) -> int:
-    """Where the percent sign of the first bar in a piece of text stands; -1 if there is no bar."""
+    """Return the offset of the first bar's percent sign in a piece of text; -1 if there is no bar."""
     if b"%" not in data:
         return -1
     found = METER.search(data)
@@ -63,7 +63,7 @@ def percent_of_bar(data: bytes) -> int:
 
 
 def training_bar(data: bytes) -> tuple[ProgressBar | None, int]:
-    """The training bar in a piece of text, if there is one, and the offset behind any bar (0: none at all)."""
+    """Return the training bar in a piece of text, if any, and the offset after any bar (0: none at all)."""
     percent = percent_of_bar(data)
     if percent < 0 or (found := BAR.match(data, percent)) is None:
         return None, 0
@@ -76,7 +76,7 @@ def training_bar(data: bytes) -> tuple[ProgressBar | None, int]:
 
 
 def title_step(data: bytes) -> int | None:
-    """The step in the title of TRL's table of completions."""
+    """Return the step in the title of TRL's completion table, if any."""
     found = TITLE.search(data) if PANEL in data else None
     return int(found[1]) if found is not None else None
 
@@ -88,15 +88,15 @@ SHOWN = re.compile(
     re.IGNORECASE,
 )
 SHOWS = re.compile(rb"reward|return|score|\bkl", re.IGNORECASE)
-"""What a bar with metrics names; most bars are passed over by this look."""
+"""Metric names that a bar with metrics shows; most bars lack them."""
 EPOCH = re.compile(r"epoch\D{0,3}(\d{1,6})", re.IGNORECASE)
 
 
 class BarRows(Struct):
-    """Gives a row when the bar moves on: the last metrics shown at a count are those of the iteration.
+    """Gives a row when the bar advances: the last metrics shown at a count are that iteration's.
 
-    A bar that is redrawn with the same metrics, or counts on without new ones, gives none. One that begins again goes
-    on from the steps before if its label names a later epoch.
+    A bar redrawn with the same metrics, or advancing without new ones, gives no row. A bar that starts over continues
+    the earlier steps if its label names a later epoch.
     """
 
     _done: int | None = None
@@ -117,7 +117,7 @@ class BarRows(Struct):
         return bool(self._given)
 
     def rows_of(self, data: bytes) -> Sequence[MetricLine]:
-        """The row that this bar completes."""
+        """Return the rows completed by this bar (at most one)."""
         if SHOWS.search(data) is None:
             return ()
         line = data.decode("utf-8", "replace")
@@ -137,7 +137,7 @@ class BarRows(Struct):
         return rows
 
     def flush(self) -> Sequence[MetricLine]:
-        """The row of the last iteration."""
+        """Return the row of the last iteration."""
         return self._row()
 
     def _moved(self, done: int, total: int, label: str) -> Sequence[MetricLine]:

@@ -1,7 +1,6 @@
-"""Reads files that are rewritten as a whole: documents of metrics in whatever notation and layout.
+"""Reads files that are rewritten as a whole: documents of metrics in any notation and layout.
 
-JSON, YAML, a table, a chart's page, or literals of Python are decoded; nothing is evaluated, and nothing that could
-exhaust the reader is built.
+JSON, YAML, tables, chart pages and Python literals are decoded; nothing is evaluated, and memory stays bounded.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ from grpo_watch.sources.rows.tables import cells_of, delimiter_of, grid
 from grpo_watch.sources.settings.documents import plain_yaml
 
 LARGEST = 64 << 20
-"""Bytes of the largest file that is read as a whole; pictures make some notebooks tens of megabytes large."""
+"""Bytes of the largest file read as a whole; pictures make some notebooks tens of megabytes large."""
 NESTED = re.compile(rb'":\s*\[\s*\{')
 YAML = (".yaml", ".yml")
 DOCUMENTS = re.compile(r"^---\s*$", re.MULTILINE)
 LARGEST_TEXT = 8 << 20
-"""Bytes of the largest text that is decoded as a whole, where it is neither JSON nor read line by line."""
+"""Bytes of the largest text decoded as a whole if it is neither JSON nor read line by line."""
 LARGEST_YAML = 4 << 20
-"""Bytes of the largest YAML text that is read: 100,000 numbers, in some seconds."""
+"""Bytes of the largest YAML text read: 100,000 numbers, in some seconds."""
 CHART = re.compile(r"Plotly\.(?:newPlot|react|plot)\(\s*(?:\"[^\"]{0,200}\"|'[^']{0,200}'|[\w.$]{1,200})\s*,\s*")
-"""Where plotly's pages hold the traces of a chart."""
+"""Start of a chart's traces in plotly's pages."""
 BRACKET = re.compile(r"[\[{]")
 NAME = re.compile(r"['\"]?([A-Za-z_][\w./@-]{0,80})['\"]?\s{0,8}[:=]\s{0,8}(?:[A-Za-z_][\w.]{0,40}\(\s?)?$")
 """A name before an array or a dictionary."""
 LONGEST_NAME = 120
 MOST_TRIED = 1_000
-"""Brackets that begin nothing of use, after which no more are tried: a text of other things."""
+"""Most useless brackets tried before a text is given up."""
 ONE_BY_ONE = frozenset({*METRIC_NAMES, "epoch"})
 LEAST_NUMBERS = 3
 LEAST_CELLS = 3
 
 
 class RewrittenSource(ChannelSource, ABC):
-    """Reads a file that is rewritten each time: only items beyond those given come.
+    """Reads a file that is rewritten each time; only items beyond those already given are yielded.
 
-    A file that begins with another first row is another run, and is given from its beginning. What stands behind the
-    last row (an end, an error) is given once, and again where more rows came before it.
+    A file that begins with another first row is another run, read from its beginning. Items after the last row (an end,
+    an error) come once, and again if more rows precede them.
     """
 
     def _begin(self, **_: Any) -> None:
@@ -65,7 +64,7 @@ class RewrittenSource(ChannelSource, ABC):
 
     @abstractmethod
     def items(self, text: str, seen: float | None) -> Sequence[Item] | None:
-        """All that the file holds; None where it can't be read (it may be half written)."""
+        """Return all items in the file; None if it can't be read (it may be half-written)."""
 
     def _new(self, seen: float | None) -> Iterator[Item]:
         text = self._text()
@@ -85,17 +84,17 @@ class RewrittenSource(ChannelSource, ABC):
             yield item
 
     def cursor(self) -> Cursor:
-        """How many items were given, and of which run."""
+        """The number of items given, and their run."""
         return Cursor(self.name, "", self._given, {"row": self._first, "ended": self._ended})
 
     def _skip(self, detail: str) -> None:
-        """Count what is no row, once however often the file is rewritten."""
+        """Count a skipped part once, however often the file is rewritten."""
         if detail not in self._said:
             self._said.add(detail)
             self.stats.skip(Skip.NOT_A_ROW, detail)
 
     def _text(self) -> str | None:
-        """The file's text if it was written since the last look."""
+        """Return the file's text if it was written since the last look."""
         written = stamp(self._path)
         if written is not None and written == self._stamp:
             return None
@@ -119,8 +118,7 @@ def _digest(row: Item) -> str:
 class DocumentSource(RewrittenSource):
     """Reads one document.
 
-    Of several parts with rows it reads the one called ``run``, else the first. Rows without a step of their own are
-    counted from 1.
+    Of several parts with rows it reads the one named ``run``, else the first. Rows without a step are counted from 1.
     """
 
     def _begin(self, *, run: str = "", **own: Any) -> None:
@@ -128,7 +126,7 @@ class DocumentSource(RewrittenSource):
         super()._begin(**own)
 
     def items(self, text: str, seen: float | None) -> Sequence[Item]:
-        """The rows of the part that is read."""
+        """Return the rows of the chosen part."""
         parts = parts_in(text, self._path.name)
         chosen = self._run or next(iter(parts), "")
         for name in parts if not self._run else ():
@@ -146,7 +144,7 @@ class DocumentSource(RewrittenSource):
 
 
 def whole_text(path: Path, roots: Sequence[Path], largest: int = LARGEST) -> str | None:
-    """The text of a file; None where it is larger than the limit.
+    """Return the text of a file; None if it is larger than the limit.
 
     Raises:
         OSError: it can't be opened.
@@ -162,7 +160,7 @@ def nests_rows(head: bytes) -> bool:
 
 
 def parts_in(text: str, name: str) -> dict[str, Rows]:
-    """The rows of each part of a text that was written under this name."""
+    """Return the rows of each part of a text from a file of this name."""
     first: dict[str, Rows] = {}
     path = PurePath(name)
     suffix = path.with_suffix("").suffix if path.suffix in SUFFIXES else path.suffix
@@ -183,7 +181,7 @@ MAY_HOLD_ROWS = re.compile(rb"reward|\breturn|score|entropy", re.IGNORECASE)
 
 
 def holds_document(path: Path, roots: Sequence[Path], head: bytes) -> bool:
-    """Whether a text has rows that show only where all of it is decoded: YAML, a chart, arrays, single numbers."""
+    """Whether rows show only once the whole text is decoded: YAML, a chart, arrays, single numbers."""
     if not MAY_HOLD_ROWS.search(head):
         return False
     text = whole_text(path, roots, LARGEST_TEXT)
@@ -206,7 +204,7 @@ def _documents(text: str, suffix: str) -> Iterator[object]:
 
 
 def _json(text: str) -> Iterator[object]:
-    """The document, or those of a text that holds several one after the other."""
+    """Yield the JSON document, or each of several concatenated ones."""
     decoder, position, found = json.JSONDecoder(), 0, []
     try:
         while position < len(text):
@@ -220,7 +218,7 @@ def _json(text: str) -> Iterator[object]:
 
 
 def _yaml(text: str) -> Iterator[object]:
-    """The document, or those that are separated by lines of dashes."""
+    """Yield the YAML document, or those separated by lines of dashes."""
     if len(text) > LARGEST_YAML:
         return
     try:
@@ -237,7 +235,7 @@ def _charts(text: str) -> Iterator[object]:
 
 
 def _table(text: str) -> Iterator[object]:
-    """The lines of a table that has a number on each or counts epochs, and a table whose lines are metrics."""
+    """Yield a table with one number per line, or one line per epoch, and a table whose lines are metrics."""
     header, lines = grid(text)
     if len(lines) >= LEAST_NUMBERS and not ONE_BY_ONE.isdisjoint(map(str.lower, header)):
         names = [cell.lower() if cell.lower() in METRIC_NAMES else cell for cell in header]
@@ -246,7 +244,7 @@ def _table(text: str) -> Iterator[object]:
 
 
 def _transposed(text: str) -> Iterator[object]:
-    """A table whose header names the steps and whose lines are metrics."""
+    """Yield a table whose header names the steps and whose lines are metrics."""
     steps: list[object] = []
     found: dict[str, Sequence[object]] = {}
     for line in text.splitlines():
@@ -264,7 +262,7 @@ def _transposed(text: str) -> Iterator[object]:
 
 
 def _literals(text: str) -> Iterator[object]:
-    """Each array or dictionary with rows that is printed in a text, then single numbers and named arrays together."""
+    """Yield each printed array or dictionary with rows, then single numbers and named arrays together."""
     named: dict[str, object] = {}
     singles: list[object] = []
     position = spent = tried = 0
@@ -274,7 +272,7 @@ def _literals(text: str) -> Iterator[object]:
         position = begin.end() if value is BROKEN else end
         name = NAME.search(text, max(0, begin.start() - LONGEST_NAME), begin.start())
         if name is not None and isinstance(value, list) and len(value) >= LEAST_NUMBERS and all(map(is_number, value)):
-            if name[1] in named:  # again and again: an array for each step, not one for each metric
+            if name[1] in named:  # repeated names: an array for each step, not one for each metric
                 return
             named[name[1]] = value
             continue

@@ -1,4 +1,4 @@
-"""Takes the numbers by name out of a line that somebody's training loop printed."""
+"""Extracts named numbers from a line printed by an own training loop."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from grpo_watch.sources.rows.plain_text import FIELD, NAME, NUMBER, SIGN, in_wor
 from grpo_watch.sources.rows.tables import FULL_WIDTH
 
 COVERED = 0.6
-"""Share of a line that its fields must take; the rest is what a logger or a person writes around them."""
+"""Share of a line that its fields must cover; the rest is text of loggers or people."""
 MOST_PREFIXES = 6
 COLOUR = re.compile(r"\x1b\[[\d;]{0,20}m")
 BULLET = re.compile(r"^\s{0,20}(?:[-*+\u2022\u25aa\u2013]|\d{1,2}[.)])\s{1,4}(?=[A-Za-z*`\"'])")
 DECORATION = re.compile(r"[^\w\[({'\".+-]+")
-"""Signs and pictures that people print before a line."""
+"""Symbols and pictures that people print before a line."""
 RULERS = "=*#~_- \t\r\n\x0b\x0c\u2500\u2501\u2550\u256e\u256f\u2510\u2518\u2557\u255d"
 RULER = re.compile(r"^[\s=*#~>_-]{2,}(?=[\w\[(])")
 SOURCE = re.compile(r"(?<!\s)\s{2,}[\w./]{1,60}\.py:\d{1,6}\s*$")
-"""Where ``rich`` shows the line of code."""
+"""Suffix with which ``rich`` shows the line of code."""
 STAMP = re.compile(
     r"\[?(?:\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/]\d\d?(?:[-/]\d{2,4})?)[ T_]\d\d?:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
     r"(?:\s?Z|\s?[+-]\d\d:?\d\d)?(?:\s?[AP]M)?\]?\s*(?:(?:[-|:]|>>)\s+)?|"
@@ -36,7 +36,7 @@ MODULE = re.compile(
     r"[A-Za-z_][\w.]{0,60}(?::[\w<>]{1,60}){0,2})"
     r"(?:\s+[-|:>]\s+|:\s+|(?<=[\])>])\s*[-|:]?\s*)|[\w./]{1,80}\.py:\d{1,6}\s+(?:[-|:>]\s+)?"
 )
-"""Whose line it is, behind a time or a level: ``train:run:120 - ``, ``[trainer.py:53] ``, ``run.py:77 ``."""
+"""The logger's module after a time or a level: ``train:run:120 - ``, ``[trainer.py:53] ``, ``run.py:77 ``."""
 TAG = re.compile(
     r"\[(?!\s?(?:global|train|step|iter|epoch|update|batch|episode|round|rollout))[A-Za-z][\w .:-]{0,24}\]\s*[:|-]?\s*",
     re.IGNORECASE,
@@ -51,7 +51,7 @@ GROUPED = re.compile(
     rf"(?P<group>{NAME})(?![\w./@-])\s{{0,2}}[:=]?\s{{0,2}}[\[({{]?\s{{0,2}}(?P<name>mean|avg|average|std|min|max|median)\s?[:=]?\s?(?P<value>{NUMBER})[\])}}]?",
     re.IGNORECASE,
 )
-"""``Reward: mean=0.5``; the statistics behind it are of the same group."""
+"""``Reward: mean=0.5``; further statistics on the line belong to the same group."""
 PAIR = re.compile(rf"(?P<name>[A-Za-z_][\w./@-]{{0,40}})\s?[=:]{{1,2}}\s?(?P<value>{NUMBER})%?", re.IGNORECASE)
 LOOSE = re.compile(rf"(?P<name>[A-Za-z_][\w./@-]{{0,40}})\s(?P<value>{NUMBER})(?=\s|$)", re.IGNORECASE)
 OF_EPOCH = re.compile(
@@ -67,7 +67,7 @@ HEAD = re.compile(
     r"(?:\s?[:,|;>-]+\s*|\s+|$)",
     re.IGNORECASE,
 )
-"""``[step 10/500] ``, ``Epoch 1, ``: counters that a line begins with."""
+"""``[step 10/500] ``, ``Epoch 1, ``: counters at the beginning of a line."""
 TITLE = re.compile(
     rf"[A-Za-z][A-Za-z ]{{0,40}}\b(?:at|for|after|of)\s(?P<name>{COUNTER})\s(?P<value>\d{{1,9}})"
     r"(?:\s?/\s?(?P<total>\d{1,9}))?:",
@@ -84,12 +84,12 @@ STEPS = frozenset(
     | {"train/step", "train/global_step", "training/step", "training/global_step"}
 )
 COARSE = ("update", "batch", "episode", "round", "rollout", "epoch")
-"""What counts a step where nothing finer does, finest first."""
+"""Counters that serve as the step if there is no finer one, finest first."""
 NOT_METRICS = (".py", ".json", ".txt")
 
 
 class PrintedField(NamedTuple):
-    """A name and its number as printed; ``total``: what stands behind a slash (``step 10/500``)."""
+    """A name and its number as printed; ``total``: the number after a slash (``step 10/500``)."""
 
     name: str
     text: str
@@ -98,24 +98,24 @@ class PrintedField(NamedTuple):
 
     @property
     def is_step(self) -> bool:
-        """Whether it counts steps."""
+        """Whether the field is a step counter."""
         name = self.name.lower().strip()
         return (name in STEPS or name.endswith((" step", " iter", " iteration"))) and self.value >= 0 == self.value % 1
 
     @property
     def counts(self) -> str:
-        """What it counts, where it may stand for a step; else empty."""
+        """The name of the counter if it may serve as a step; else empty."""
         name = self.name.lower().strip().rstrip("s")
         return name if name in COARSE and self.value >= 0 == self.value % 1 else ""
 
 
 def fields_of(line: str) -> list[PrintedField]:
-    """The numbers by name that make up a line; none for a line that is mostly something else."""
+    """Return the named numbers of a line; empty if the line is mostly other text."""
     return fields_in(bare_line(line)[1])
 
 
 def fields_in(text: str) -> list[PrintedField]:
-    """The same of a text without what a logger put before it."""
+    """Return the named numbers of a text without a logger's prefix."""
     found, rest = _heads(text)
     covered, whole = len(text) - len(rest), max(1, len(text.replace(" ", "")))
     group, bare, cells = "", "", False
@@ -136,7 +136,7 @@ def fields_in(text: str) -> list[PrintedField]:
 
 
 def bare_line(line: str) -> tuple[int, str]:
-    """The rank that a line names (0: none), and its text without what a logger or a person put before it."""
+    """Return the rank that a line names (0: none), and its text without prefixes of loggers or people."""
     text = line if line.isascii() else line.translate(FULL_WIDTH)
     text = COLOUR.sub("", text) if "\x1b" in text else text
     text = _undecorated(_behind(RULER, _behind(BULLET, text)))
@@ -169,7 +169,7 @@ def _behind(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _undecorated(text: str) -> str:
-    """The text without signs and pictures before it, and without a ruler behind it."""
+    """Strip symbols and pictures before the text, and a ruler after it."""
     text = _behind(DECORATION, text)
     bare = text.rstrip(RULERS)
     return bare if len(text) - len(bare) > 1 else text
@@ -180,7 +180,7 @@ def _is_field(text: str, found: re.Match[str]) -> bool:
 
 
 def _heads(text: str) -> tuple[list[PrintedField], str]:
-    """The counters that a line begins with, and the rest."""
+    """Return the counters at the beginning of a line, and the rest."""
     if (epoch := OF_EPOCH.search(text)) is not None:
         step = (int(epoch[1]) - 1) * int(epoch[3]) + int(epoch[2])
         found = [PrintedField("step", epoch[2], step, int(epoch[3]) if epoch[1] == "1" else None)]
@@ -237,14 +237,14 @@ def _field(name: str, text: str, total: str | None, *, percent: bool = False) ->
 
 
 def step_before(text: str) -> tuple[int | None, int | None]:
-    """The step and the total that alone stand before a dictionary on its line (``Step 10/500: {…}``)."""
+    """Return the step and the total if they alone precede a dictionary on its line (``Step 10/500: {…}``)."""
     heads, rest = _heads(bare_line(text)[1])
     step, total, _ = counted(heads)
     return (step, total) if not rest.strip(" :-|>=") else (None, None)
 
 
 def counted(fields: Sequence[PrintedField]) -> tuple[int | None, int | None, int | None]:
-    """The step that a line's counters name (the finest, or the one with the largest total), its total, the epoch."""
+    """Return step, total and epoch by a line's counters (the finest, or the one with the largest total)."""
     epoch = next((int(one.value) for one in fields if one.counts == "epoch"), None)
     episodes = any(one.counts == "episode" for one in fields)
     steps = [one for one in fields if one.is_step and not (episodes and one.name.lower() == "steps")]

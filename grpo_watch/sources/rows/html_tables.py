@@ -1,4 +1,4 @@
-"""Finds the tables of training metrics in HTML, as notebooks save them."""
+"""Finds tables of training metrics in HTML, as notebooks save them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class HtmlTable(Struct, frozen=True):
 
 
 def holds_html_table(head: bytes) -> bool:
-    """Whether HTML that begins so is a notebook's output with a table of metrics."""
+    """Whether HTML that begins with ``head`` is a notebook's output with a table of metrics."""
     return STEP.search(head) is not None or bool(TableParser(head.decode("utf-8", "replace"), frames=True).tables)
 
 
 class TableParser(HTMLParser):
     """Collects the header and the complete lines of each table that has a ``Step`` column, with the bar before it.
 
-    A table without an end counts as far as it came. ``frames``: tables of pandas count too, whose header names a step
-    and a reward in whatever words.
+    An unfinished table counts up to its last complete line. ``frames``: tables of pandas whose header names a step and
+    a reward count too.
     """
 
     def __init__(self, html: str, *, frames: bool = False) -> None:
@@ -52,7 +52,7 @@ class TableParser(HTMLParser):
         self._ended()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """A line or a cell begins."""
+        """Handle the start of a line or a cell."""
         del attrs
         if tag == "tr":
             self._cells = []
@@ -60,14 +60,14 @@ class TableParser(HTMLParser):
             self._cell = ""
 
     def handle_data(self, data: str) -> None:
-        """Text of a cell, or between."""
+        """Handle text inside or between cells."""
         if self._cell is not None:
             self._cell += data
         elif not self._header:
             self._before = (self._before + data)[-10_000:]
 
     def handle_endtag(self, tag: str) -> None:
-        """A cell, a line or the table ends."""
+        """Handle the end of a cell, a line or the table."""
         if tag in {"td", "th"} and self._cell is not None:
             self._cells += [self._cell.strip()] if len(self._cells) < MAX_COLUMNS else []
             self._cell = None
@@ -92,6 +92,6 @@ class TableParser(HTMLParser):
 
 
 def _of_frame(cells: Sequence[str]) -> bool:
-    """Whether the header of pandas' table is one of training metrics: its index has no name."""
+    """Whether a pandas table's header names training metrics: its index has no name."""
     rewarded = any(guess(cell) == "reward_mean" for cell in cells)
     return rewarded and step_key([cell for cell in cells if cell]) is not None

@@ -1,4 +1,4 @@
-"""Turns JSON-lines logs into raw rows and end markers: a row on each line, or on several."""
+"""Turns JSON-lines logs into raw rows and end markers: one line per row, or several."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from grpo_watch.sources.rows.layouts import NamedRuns, by_run, run_named, single
 from grpo_watch.sources.rows.step_assembly import StepFeed
 
 OF_TRAINING = OF_STEPS | {"reward_mean"}
-"""What a row without a step shows where its writer logs events: of a rollout alone it would be a row for each group."""
+"""Metrics that a row without a step must show if its writer logs events; a rollout alone would give a row per group."""
 REWARD = "reward"
-"""A row that has it says by itself what it is."""
+"""The key that makes a row with it a training row."""
 LONGEST_KEY = 1_000
 NAN_LINE = 1 << 20
-"""Longest line that is read again for bare NaN and Infinity, which strict JSON has not."""
+"""Longest line parsed again for bare NaN and Infinity, which strict JSON lacks."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 class TailSource(ChannelSource, ABC):
-    """Reads a text file that grows; a subclass says what its lines give."""
+    """Reads a growing text file; a subclass turns its lines into items."""
 
     LONGEST, CHUNK = 8 << 20, 1 << 20
-    """Bytes of a line, and bytes read at once."""
+    """Longest line in bytes, and bytes per read."""
 
     def _begin(self, *, bars: bool = False, **_: Any) -> None:
         how: dict[str, Any] = {"bars": bars, "max_line": self.LONGEST, "chunk": self.CHUNK}
@@ -55,22 +55,22 @@ class TailSource(ChannelSource, ABC):
 
     @abstractmethod
     def _items(self, lines: Iterator[SplitLine], seen: float | None) -> Iterator[Item]:
-        """The items of the lines."""
+        """Yield the items of the lines."""
 
     @property
     def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere."""
+        """The inode of the open file while it has a name."""
         return self._tail.held
 
     def close(self) -> None:
-        """Free the file handle."""
+        """Close the file."""
         self._tail.close()
 
 
 class LineSource(TailSource, ABC):
-    """Counts lines from 1 in each generation of the file; a subclass reads a line and keeps what must be kept.
+    """Counts lines from 1 in each generation of the file; a subclass parses a line and keeps its own state.
 
-    ``columns``: what the user calls a column's meaning (canonical name or ``step``) → the column or key.
+    ``columns``: canonical name or ``step`` → the user's column or key.
     """
 
     def _begin(self, *, columns: Mapping[str, str] = MappingProxyType({}), **_: Any) -> None:
@@ -80,7 +80,7 @@ class LineSource(TailSource, ABC):
         self._recall(self._known)
 
     def cursor(self) -> Cursor:
-        """Where reading would continue, and what later lines need of those before."""
+        """Return where reading continues, with the state that later lines need."""
         at = self._tail.cursor(self.name)
         return Cursor(at.source, at.identity, at.position, {"line": self._line, **self._remembered()})
 
@@ -96,15 +96,15 @@ class LineSource(TailSource, ABC):
 
     @abstractmethod
     def _item(self, line: SplitLine, seen: float | None) -> Item | None:
-        """The item of a line; counts what it can't use."""
+        """Return the item of a line; counts unusable lines."""
 
     @abstractmethod
     def _remembered(self) -> dict[str, Scalar]:
-        """What later lines need of those so far, for the cursor."""
+        """Return the state that later lines need, for the cursor."""
 
     @abstractmethod
     def _recall(self, state: Mapping[str, Scalar]) -> None:
-        """Begin with what was remembered; nothing of it at the beginning of a file."""
+        """Restore the state; empty at the beginning of a file."""
 
     def _skip(self, reason: Skip, detail: str) -> None:
         self.stats.skip(reason, f"line {self._line}: {detail}")
@@ -115,12 +115,12 @@ class JsonlSource(LineSource):
 
     Understands ms-swift (``"global_step/max_steps": "33/80"``), its Megatron backend (``"iteration": "7/2174"``),
     LLaMA-Factory (``current_steps``) and plain ``step``/``global_step``; lines without a step are rows only when they
-    hold training metrics. verl's file logger wraps its rows (``{"step": 7, "data": {…}}``), starts its file over when
-    a run resumes, and writes NaN and infinities as null, which is read as NaN.
+    hold training metrics. verl's file logger wraps its rows (``{"step": 7, "data": {…}}``), starts its file over when a
+    run resumes, and writes NaN and infinities as null, which is read as NaN.
 
-    ``train_runtime`` means that training finished; a summary line without it, that it crashed.
+    ``train_runtime`` marks finished training; a summary line without it, a crash.
 
-    Of several runs that the columns ``named_by`` tell apart it reads the one called ``run``.
+    Of several runs distinguished by the columns ``named_by`` it reads the one named ``run``.
     """
 
     def _begin(self, *, run: str = "", named_by: Sequence[str] = (), **own: Any) -> None:
@@ -186,26 +186,26 @@ class JsonlSource(LineSource):
 
 
 def _learns(values: Mapping[str, float | None], *, of_event: bool) -> bool:
-    """Whether a row without a step is one of training."""
+    """Whether a row without a step is a training row."""
     learns = not of_event or any(guess(key.rpartition("/")[2]) in OF_TRAINING for key in values)
     return learns and (row_numbers.is_row(values) or names_updates(values))
 
 
 @cache
 def _summaries() -> tuple[bytes, ...]:
-    """How the lines begin that a job writes once it is over, however it ended."""
+    """Return the beginnings of the lines that a job writes when it is over, finished or crashed."""
     return tuple(t.traces.crash_summary.encode() for t in frameworks().values() if t.traces.crash_summary)
 
 
 def named_step(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The row with its step under ``step``, where it has one under another name that a table's column may have too."""
+    """Return the row with its step under ``step``, also if it had another name that table columns may have."""
     if not row_numbers.STEP_KEYS.isdisjoint(row) or (key := step_key(row)) is None:
         return row
     return {**{name: value for name, value in row.items() if name != key}, "step": row[key]}
 
 
 def decode(data: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line; bare NaN and Infinity are understood; None for anything else."""
+    """Return the JSON object of a line, accepting bare NaN and Infinity; None for anything else."""
     try:
         row = _decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -216,14 +216,14 @@ def decode(data: bytes) -> dict[str, Any] | None:
 
 
 TIME = "time"
-"""When the line was written, Unix seconds."""
+"""The key of a line's time in Unix seconds."""
 
 
 class JsonlPiecesSource(TailSource):
-    """Puts the lines of a step together; a step is complete when a line of another one comes.
+    """Joins the lines of a step; a step is complete when a line of another step comes.
 
-    prime-rl appends to the file after a resume. What it repeats of steps that were given already is passed over and
-    counted; so is what comes late of a step. Values that are not finite it leaves out: the metric is absent then.
+    prime-rl appends to the file after a resume. Its repeated steps and late lines are skipped and counted. It omits
+    values that are not finite: the metric is absent then.
     """
 
     def _begin(self, **_: Any) -> None:
@@ -236,7 +236,7 @@ class JsonlPiecesSource(TailSource):
         yield from self._feed.give()
 
     def cursor(self) -> Cursor:
-        """Where reading would continue: before the first line of the step that is not complete."""
+        """Where reading continues: before the first line of the incomplete step."""
         position, state = self._feed.position({})
         at = self._tail.cursor(self.name, position)
         return Cursor(at.source, at.identity, at.position, state)
@@ -275,24 +275,24 @@ class JsonlPiecesSource(TailSource):
 
 
 def runs_in(text: str) -> NamedRuns:
-    """The runs whose rows stand in one file of JSON lines; none where it holds one alone."""
+    """Return the runs in one file of JSON lines; empty if it holds only one."""
     rows = [named_step(row) for line in text.splitlines() if (row := decode(line.encode())) is not None]
     return by_run([row for row in rows if row_numbers.place(row).step is not None])
 
 
 FEWEST = 4
-"""Lines with rising steps; of single completions several lines have one step."""
+"""Fewest lines with rising steps; files of single completions have several lines per step."""
 
 
 def rewards_by_step(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether enough rows name a step and a reward (by its words), and every step is higher than the one before."""
+    """Whether enough rows name a step and a reward (by its words), and the steps rise strictly."""
     rewarded = [row for row in rows if any(guess(key) == "reward_mean" for key in row_numbers.flat(row))]
     steps = [step for row in rewarded if (step := row_numbers.place(row).step) is not None]
     return len(steps) >= FEWEST and all(earlier < later for earlier, later in pairwise(steps))
 
 
 def in_pieces(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the rows of a step stand on several lines: one number by name on each, or some of its metrics."""
+    """Whether a step's metrics are spread over several lines: one named number on each, or a part of the metrics."""
     singles = [single_number(row) for row in rows[:3]]
     if len(singles) > 1 and all(one is not None and any(map(guess, one)) for one in singles):
         return True

@@ -1,7 +1,7 @@
-"""Finds the rows in a decoded document, however it lays them out: by row, by metric, by step or one number at a time.
+"""Finds the rows in a decoded document of any layout: by row, by metric, by step or one number at a time.
 
-Pure, and without a word about who wrote the document: a list of mappings, an array for each metric, a mapping for each
-step, columns beside their data, the traces of a chart, or one mapping for each number (step, name, value).
+Pure and independent of the writer: a list of mappings, an array for each metric, a mapping for each step, columns
+beside their data, the traces of a chart, or one mapping for each number (step, name, value).
 """
 
 from __future__ import annotations
@@ -25,54 +25,54 @@ STEP_NAMES = (
 STEP_ENDINGS = ("/global_step", "/step", "/iteration", "/step_num", "_step/value")
 """wandb's ``_step`` counts calls of its logger, and comes after them."""
 COARSE_STEPS = ("epoch_step", "episode", "rollout", "round", "batch", "batch_idx", "idx", "index", "i")
-"""What counts rows where nothing counts steps."""
+"""Counters used as the step if there is no step counter."""
 LEAST_ROWS = 2
 STEP_NAME = re.compile(r"^(?:(?:global_?|train(?:ing)?_?)?step|iter|iteration|epoch|batch|update)[ _-]?", re.IGNORECASE)
-"""What people write before the number of a step where that is a key."""
+"""Prefixes of the number in a key that is a step."""
 EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval|val|test|dev|evaluation|validation)(?![a-z])", re.IGNORECASE)
-"""Names of parts that hold no training."""
+"""Names of parts that hold no training rows."""
 MOST_RUNS = 64
 MARK = "#"
-"""What stands between the file and the run's name in the name of a channel."""
+"""Separates the file from the run's name in a channel's name."""
 RUN_NAMES = ("name", "run_name", "tag", "run", "run_id", "experiment", "id")
 RUN_COLUMNS = frozenset(
     {"arm", "run", "run_id", "run_name", "runid", "experiment", "exp", "exp_name", "variant", "method"}
     | {"setting", "seed", "trial", "condition", "algo", "algorithm", "agent", "agent_id", "agent_name"}
 )
-"""Columns with which people name the runs of one log, or the agents that are trained beside each other."""
+"""Columns that name the runs of one log, or agents trained side by side."""
 TABLE_COLUMNS = RUN_COLUMNS | {"config", "group", "model", "name"}
-"""Those of a table, too; in logs they name what is part of a run: a data set, a group of completions, a network."""
+"""Columns that name runs in tables; in logs the added ones name parts of a run: a data set, a group, a network."""
 NAMES_RUN = re.compile(rb'"\s{0,3}(?:' + "|".join(sorted(RUN_COLUMNS)).encode() + rb')\s{0,3}"\s{0,3}:', re.IGNORECASE)
 PARTS_OF_RUN = re.compile(r"actor|critic|train(?:ing)?|holdout|held[ _-]?out|rollout|update", re.IGNORECASE)
-"""Values that name a part of a run, besides those of evaluations."""
+"""Values that name a part of a run, in addition to evaluations."""
 FEWEST_ROWS = 5
-"""Rows of a run beside others in a log: fewer may be an attempt that failed at once."""
+"""Fewest rows of a run beside others in a log; fewer may be an attempt that failed at once."""
 NEAR = 10
-"""Runs beside each other start within this part of the steps of the first, unless they are written in turns."""
+"""Runs side by side start within this part of the steps of the first, unless they are written in turns."""
 METRIC_NAMES = (
     *("name", "metric", "key", "tag", "variable", "metric_name", "metric.name", "metricName"),
     *("series", "field", "label"),
 )
 NUMBERS = ("value", "val", "metric_value", "metricValue", "scalar", "y")
-"""What a number is called where each has a mapping of its own."""
+"""Keys of the number if each has a mapping of its own."""
 TYPED = {"f8": "d", "f4": "f", "i4": "i", "u4": "I", "i2": "h", "u2": "H", "i1": "b", "u1": "B"}
-"""The types of plotly's arrays in base64, and those of Python's arrays."""
+"""Array types of plotly's base64 data, and Python's type codes for them."""
 STEPS, VALUES = ("x", "steps", "step", "iters", "iterations", "labels"), ("y", "values", "value", "data")
-"""What the two arrays of a line in a chart are called."""
+"""Keys of the two arrays of a line in a chart."""
 PAIR, TRIPLE = 2, 3
 Rows: TypeAlias = "list[Mapping[str, object]]"
 DEPTH = 3
-"""How deep below the top the rows may lie (``{"history": {"reward": [...]}}``)."""
+"""Levels below the top in which rows may lie (``{"history": {"reward": [...]}}``)."""
 
 
 def step_key(keys: Iterable[str]) -> str | None:
-    """The key that holds a row's step: a usual name, else the most similar one; None where there is none."""
+    """Return the key of a row's step: a usual name, else the most similar one; None if there is none."""
     names = list(keys)
     plain = next((name for name in row_numbers.STEPS if name in names), None)
     if plain is not None:
         return plain
     spelled = {name.strip().lower().replace(" ", "_"): name for name in reversed(names)}
-    if "episode" in spelled:  # how long it was
+    if "episode" in spelled:  # the length of an episode
         spelled.pop("steps", None)
     exact = next((spelled[name] for name in STEP_NAMES if name in spelled), None)
     ending = (name for ending in STEP_ENDINGS for name in names if name.lower().endswith(ending))
@@ -81,7 +81,7 @@ def step_key(keys: Iterable[str]) -> str | None:
 
 
 def parts_of(document: object) -> dict[str, Rows]:
-    """The rows of each part of a document that has some, by its key; where two keys are the same, by the whole path."""
+    """Return the rows of each part that has some, by its key; by its whole path if two keys are equal."""
     found = list(_parts(document, (), DEPTH))
     keys = [path[-1:] for path, _ in found]
     distinct = len(set(keys)) == len(keys)
@@ -89,21 +89,21 @@ def parts_of(document: object) -> dict[str, Rows]:
 
 
 def runs_of(parts: Mapping[str, Rows]) -> tuple[str, ...]:
-    """The names of the runs in a document that has the same metrics for each; none where it holds one run alone."""
+    """Return the names of the runs in a document with the same metrics for each; empty if it holds only one run."""
     runs = {name: rows for name, rows in parts.items() if shows_reward(rows) and not EVALUATION.search(name)}
     same = len({frozenset(rows[0]) for rows in runs.values()}) == 1
     return tuple(runs) if same and 1 < len(runs) <= MOST_RUNS else ()
 
 
 class NamedRuns(NamedTuple):
-    """The columns that name the runs of some rows together, and the rows of each; empty where they are of one run."""
+    """Columns that together name the runs of some rows, and the rows of each run; empty for a single run."""
 
     columns: tuple[str, ...]
     rows: Mapping[str, Rows]
 
 
 def run_named(row: Mapping[str, object], columns: Sequence[str]) -> str | None:
-    """The name of the row's run; None where a column is missing or empty: the row is of none."""
+    """Return the name of the row's run; None if a column is missing or empty, so that the row belongs to no run."""
     names = [_label(row.get(column)) for column in columns]
     return "/".join(names) if all(names) else None
 
@@ -115,11 +115,11 @@ def _label(value: object) -> str:
 
 
 def by_run(rows: Sequence[Mapping[str, object]], *, table: bool = False) -> NamedRuns:
-    """The runs beside each other that columns name.
+    """Split rows into the parallel runs that columns name.
 
-    Of several columns with names, the first that tell most rows of a step apart count. Names that follow each other,
-    with an overlap at most where one ends, are the attempts of one run. The rows of a table are never so few that they
-    count for nothing, and more columns name runs in it.
+    Of several naming columns, the first ones that separate most rows of a step count. Names that follow each other,
+    overlapping at most where one ends, are attempts of one run. In a ``table``, more columns name runs, and a run may
+    have any number of rows.
     """
     keys = dict.fromkeys(key for row in rows for key in row)
     step = step_key(keys) or ""
@@ -141,7 +141,7 @@ def by_run(rows: Sequence[Mapping[str, object]], *, table: bool = False) -> Name
 
 
 def _tells_runs(values: Sequence[object]) -> bool:
-    """Whether most of a column's values are names, there are two at least, and none names a part of a run."""
+    """Whether most of a column's values are names, with two at least, and no name is a part of a run."""
     labels = list(filter(None, map(_label, values)))
     names = set(labels)
     of_part = any(EVALUATION.search(name) or PARTS_OF_RUN.fullmatch(name) for name in names)
@@ -149,7 +149,7 @@ def _tells_runs(values: Sequence[object]) -> bool:
 
 
 def _beside(found: Mapping[str, Rows], order: Sequence[str], step: str, fewest: int) -> list[str]:
-    """The runs that start where the first does, or are written in turns with others, over steps that others have."""
+    """Return runs that start with the first one, or are written in turns with others, over steps that others have."""
     steps = {run: {float(str(row[step])) for row in rows if is_number(row.get(step))} for run, rows in found.items()}
     steps = {run: own for run, own in steps.items() if own}
     if not steps:
@@ -169,14 +169,14 @@ def _beside(found: Mapping[str, Rows], order: Sequence[str], step: str, fewest: 
 
 
 def shows_reward(rows: Rows) -> bool:
-    """Whether these are several rows with a reward, or with two metrics that only training with rewards has."""
+    """Whether there are several rows with a reward, or with two metrics that only RL training has."""
     keys = {key for row in rows[: LEAST_ROWS + 1] for key, value in row.items() if is_number(value)}
     rewarded = any(guess(key) == "reward_mean" for key in keys)
     return len(rows) > LEAST_ROWS and (rewarded or len(names_training(keys) & OF_LEARNING) > 1)
 
 
 def joined(pieces: Rows) -> Rows:
-    """Rows of the same step as one, in the order of their steps; of one key the newest value counts."""
+    """Join the rows of each step, in the order of steps; the newest value of a key counts."""
     found: dict[int, dict[str, object]] = {}
     for piece in pieces:
         if (step := row_numbers.whole(piece.get("step"))) is not None:
@@ -185,7 +185,7 @@ def joined(pieces: Rows) -> Rows:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number, or a text that is one."""
+    """Whether the value is a number, or a numeric text."""
     if isinstance(value, str):
         return len(value) <= row_numbers.LONGEST_NUMBER and row_numbers.number(value) is not None
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -209,7 +209,7 @@ def _parts(part: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple
 
 
 def _listed(part: Sequence[Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Rows]]:
-    """The runs of a list each item of which has a list of rows with a step and a reward."""
+    """Yield the runs of a list whose items each hold a list of rows with a step and a reward."""
     for number, item in enumerate(part, 1):
         inner = item.values() if isinstance(item, dict) else ()
         rows = next((rows for value in inner if isinstance(value, list) and _of_steps(rows := _rows(value))), None)
@@ -240,7 +240,7 @@ def _by_row(part: Sequence[Any]) -> Rows:
 
 
 def _by_metric(part: Mapping[str, Any]) -> Rows:
-    """An array for each metric; or for each a list of mappings with a step and the value."""
+    """Return the rows of arrays by metric, or of lists of step-value mappings by metric."""
     points = {key: found for key, value in part.items() if (found := _points(value))}
     if points and len(points) == sum(isinstance(value, (list, dict)) for value in part.values()):
         return joined([{"step": step, key: value} for key, found in points.items() for step, value in found])
@@ -253,7 +253,7 @@ def _by_metric(part: Mapping[str, Any]) -> Rows:
 
 
 def _points(values: Any) -> list[tuple[object, object]]:
-    """Steps and values of ``[{"step": 1, "value": 0.5}, …]``, ``[[1, 0.5], …]`` or two arrays; nothing of others."""
+    """Return pairs from ``[{"step": 1, "value": 0.5}, …]``, ``[[1, 0.5], …]`` or two arrays; else empty."""
     if isinstance(values, dict):
         steps, shown = _curve(values)
         return list(zip(steps, shown, strict=True))
@@ -273,7 +273,7 @@ def _points(values: Any) -> list[tuple[object, object]]:
 
 
 def _by_index(part: Mapping[str, Any]) -> Rows:
-    """A mapping for each metric, from the number of the row to the value, as pandas writes frames."""
+    """Return the rows of a mapping per metric from row number to value, as pandas writes frames."""
     columns = {key: value for key, value in part.items() if isinstance(value, dict) and len(value) > LEAST_ROWS}
     if not columns or len(columns) < len(part) or any(_named_step(key) is not None for key in columns):
         return []
@@ -288,7 +288,7 @@ def _by_index(part: Mapping[str, Any]) -> Rows:
 
 
 def _beside_columns(part: Mapping[str, Any]) -> Rows:
-    """``{"columns": ["step", "reward"], "data": [[1, 0.5], …]}``."""
+    """Return the rows of ``{"columns": ["step", "reward"], "data": [[1, 0.5], …]}``."""
     columns = part.get("columns")
     data = next((part[key] for key in ("data", "rows", "values") if isinstance(part.get(key), list)), None)
     if data is None or not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
@@ -298,7 +298,7 @@ def _beside_columns(part: Mapping[str, Any]) -> Rows:
 
 
 def _traces(part: Sequence[Any]) -> Rows:
-    """The lines of a chart, each with a name, its steps (``x``) and its values (``y``), or with pairs of both."""
+    """Return the rows of a chart's lines, each with a name and steps (``x``) and values (``y``), or pairs of both."""
     found: Rows = []
     for trace in part:
         name = _name(trace) if isinstance(trace, dict) else None
@@ -312,7 +312,7 @@ def _traces(part: Sequence[Any]) -> Rows:
 
 
 def _labelled(part: Mapping[str, Any]) -> Rows:
-    """The lines of a chart beside the steps that they share: ``{"labels": [1, 2], "datasets": [{"label": …}]}``."""
+    """Return the rows of chart lines with common steps: ``{"labels": [1, 2], "datasets": [{"label": …}]}``."""
     shared = {key: part[key] for key in STEPS if isinstance(part.get(key), list)}
     lines = next((v for v in part.values() if isinstance(v, list) and all(isinstance(one, dict) for one in v)), None)
     return _traces([{**shared, **line} for line in lines]) if shared and lines else []
@@ -323,7 +323,7 @@ def _name(part: Mapping[str, Any]) -> str | None:
 
 
 def _curve(part: Mapping[str, Any]) -> tuple[Sequence[object], Sequence[object]]:
-    """The steps and the values of a line of a chart; nothing where there are not as many of both."""
+    """Return the steps and values of a chart's line; empty if their numbers differ."""
     steps, values = (next((found for key in keys if (found := _array(part.get(key)))), ()) for keys in (STEPS, VALUES))
     return (steps, values) if len(steps) == len(values) else ((), ())
 
@@ -341,7 +341,7 @@ def _array(value: Any) -> Sequence[object]:
 
 
 def single_number(row: Mapping[str, Any]) -> Mapping[str, object] | None:
-    """The row of a mapping that holds one number, its name and its step; None for any other."""
+    """Return the row of a mapping with one number, its name and its step; None for any other."""
     name, row = _name(row), row_numbers.flat(row)
     value = next((key for key in NUMBERS if is_number(row.get(key))), None)
     step = step_key(key for key in map(str, row) if key != value and row[key] != name)
@@ -349,7 +349,7 @@ def single_number(row: Mapping[str, Any]) -> Mapping[str, object] | None:
 
 
 def triples(part: object, name: str) -> Rows:
-    """The rows of ``[[time, step, value], …]``, the JSON of one of TensorBoard's charts; none of another list."""
+    """Return the rows of ``[[time, step, value], …]``, TensorBoard's JSON of a chart; empty for other lists."""
     if not isinstance(part, list) or not all(isinstance(one, list) and len(one) == TRIPLE for one in part):
         return []
     whole = all(all(map(is_number, one)) and row_numbers.whole(one[1]) is not None for one in part)
@@ -357,7 +357,7 @@ def triples(part: object, name: str) -> Rows:
 
 
 def _numbered(part: Mapping[str, Any]) -> list[Mapping[str, object]] | None:
-    """The rows of ``{"10": {"reward": 0.5}, "20": {…}}`` in the order of their steps; None for another mapping."""
+    """Return the rows of ``{"10": {"reward": 0.5}, "20": {…}}`` by step; None for other mappings."""
     steps = {_named_step(key): value for key, value in part.items() if isinstance(value, dict)}
     if len(steps) <= LEAST_ROWS or len(steps) < len(part) or None in steps:
         return None
@@ -370,7 +370,7 @@ def _named_step(key: object) -> int | None:
 
 
 def _stepped(row: Mapping[str, object]) -> Mapping[str, object]:
-    """The row with its step under the name that rows have it under."""
+    """Return the row with its step under the usual key."""
     key = step_key(map(str, row))
     return row if key is None else {**{name: value for name, value in row.items() if name != key}, "step": row[key]}
 

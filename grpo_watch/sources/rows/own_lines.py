@@ -14,44 +14,44 @@ from grpo_watch.sources.rows.fields import PrintedField, bare_line, counted, fie
 from grpo_watch.sources.rows.own_steps import OwnSteps
 
 LONGEST = 2_000
-"""Characters of a line that may be a row; own loops print some ten fields."""
+"""Most characters of a line that may be a row; own loops print some ten fields."""
 LEAST_FIELDS = 2
-"""Fields of a row beside its step."""
+"""Fewest fields of a row beside its step."""
 CONSISTENT = 3
-"""This many rows with the same keys and rising steps make a log of rows; text around a model's answers has no such."""
+"""Rows with the same keys and rising steps that make a log of rows; text around a model's answers has fewer."""
 SURE = 3
-"""Metrics of an update that make a single row one."""
+"""Update metrics that identify a single line as a row."""
 MOST_HELD = 64
 MOST_KEYS = 256
 WORDS = (
     *b"rew return score loss kl step entrop grad lr learn clip trunc len iter epoch updat batch episode".split(),
     *b"round rollout accura correct adv std zero frac ratio: ratio= \xef\xbc".split(),
 )
-"""Parts of the words that name a metric or a counter, and what full-width letters begin with."""
+"""Parts of words that name a metric or a counter, and the first bytes of full-width letters."""
 SHORT = 24
-"""Bytes of a line that is decoded whatever is in it: ``[10/500]``."""
+"""Lines of up to this many bytes are always decoded: ``[10/500]``."""
 DIGIT = re.compile(rb"\d|\b(?:nan|inf)\b", re.IGNORECASE)
 EVALUATION = re.compile(
     r"(?<![a-z])(?:eval|val(?:id|(?![a-z]))|test|bench|greedy|h[eo]ld.?out|samples?(?![a-z]))", re.IGNORECASE
 )
-"""What the title above the numbers of an evaluation or of single completions says."""
+"""Words in the title above numbers of an evaluation or of single completions."""
 TITLE = re.compile(
     r"\W{0,40}(?:(?:eval(?:uation)?|validation|held.?out)(?: (?:results?|metrics|scores?|summary|set|\d{1,6})){0,2}"
     r"|(?P<sample>(?:sample|completion|example) \d{1,6}))\W{0,40}",
     re.IGNORECASE,
 )
-"""A title by itself, ``=== EVALUATION RESULTS ===`` or ``Sample 3:``: the fields below it belong to no row of training,
-but where they show that the title is the heading of a part of the row."""
+"""A title alone on its line, ``=== EVALUATION RESULTS ===`` or ``Sample 3:``: the fields below it belong to no training
+row, unless they show that the title heads a part of the row."""
 TITLED = re.compile(rb"eval|validation|held.?out|sample|completion|example", re.IGNORECASE)
 EXAMPLE = re.compile(rb"\b(?:examples?|usage|format)\b", re.IGNORECASE)
-"""What a line that ends with a colon says above a row that is quoted."""
+"""Words in a line ending with a colon above a quoted row."""
 DECIMALS = re.compile(r"[-+]?\d+\.(\d+)")
 
 
 class _Block(Struct):
-    """The fields that make one row, of one line or of several.
+    """The fields of one row, from one line or several.
 
-    ``single``: one line alone made it a row; ``sampled``: the title of a sample stands right below its step.
+    ``single``: one line alone made the row; ``sampled``: the title of a sample stands right below its step.
     """
 
     values: dict[str, float] = field(default_factory=dict)
@@ -71,11 +71,11 @@ class _Block(Struct):
         return block
 
     def repeats(self, fields: Iterable[PrintedField]) -> bool:
-        """Whether one of the fields is in it already."""
+        """Whether one of the fields is already present."""
         return any(one.name in self.values for one in fields)
 
     def add(self, fields: Sequence[PrintedField]) -> None:
-        """Take the fields over; of several counters the finest is the step."""
+        """Add the fields; of several counters the finest is the step."""
         step, total, epoch = counted(fields)
         self.epoch = self.epoch if epoch is None else epoch
         if step is not None:
@@ -89,7 +89,7 @@ class _Block(Struct):
 
     @property
     def whole(self) -> bool:
-        """Whether it is a row: a reward, or two metrics; without a step a reward and an update's."""
+        """Whether the fields are a row: a reward, or two metrics; without a step, a reward and an update's metric."""
         known = {guess(name) for name in self.values}
         rewarded = "reward_mean" in known
         if self.step is None:
@@ -97,25 +97,25 @@ class _Block(Struct):
         return rewarded or (bool(known & OF_LEARNING) and len(known - {None}) >= LEAST_FIELDS)
 
     def row(self, resolution: float | None = None) -> MetricLine:
-        """The row; ``resolution``: the smallest number that it can show."""
+        """Return the row; ``resolution``: the smallest number that its format can show."""
         values = dict(self.values) if self.epoch is None else {**self.values, "epoch": float(self.epoch)}
         total = self.total if (self.epoch or 0) <= 1 else None
         return MetricLine(self.step, values, max_steps=total, resolution=resolution)
 
 
 class KeyDecimals(Struct):
-    """The decimals that each key was printed with, and so what its zeros can hide.
+    """The decimals printed for each key, and thus which small values its zeros can hide.
 
-    A key that has shown more decimals than its zero is printed in full, and the zero is one. ``0.0`` is how Python
-    prints a float that is zero; with one decimal for every number it may be 0.04. So it counts as zero as soon as a
-    number of the log has shown that numbers are printed in full: another count of decimals under the same key.
+    A key that has shown more decimals than its zero is printed in full, so its zero is exact. ``0.0`` is Python's float
+    zero, but with one decimal for every number it may be 0.04. It counts as exact once a number of the log has shown
+    full printing: another count of decimals under the same key.
     """
 
     most: dict[str, int] = field(default_factory=dict)
     in_full: bool = False
 
     def resolution(self, texts: Mapping[str, str]) -> float | None:
-        """Half a unit of the last decimal of the zeros of a row that may be small numbers; None: there are none."""
+        """Return half a unit of the last decimal of zeros that may be small numbers; None without such zeros."""
         zeros: list[int] = []
         for name, text in texts.items():
             if (found := DECIMALS.fullmatch(text)) is None:
@@ -133,11 +133,11 @@ class KeyDecimals(Struct):
 class OwnLines(Struct):
     """Takes a log line by line; gives rows from the third consistent one on, the first three together.
 
-    A row is one line with a step, a reward and another number; or such fields over several lines, which end with the
-    field that stood last before the first one came again. Of several lines only fields that may be a metric count. Of
-    several ranks the first is read. ``OwnSteps`` says which steps the rows have.
+    A row is one line with a step, a reward and another number; or such fields over several lines, which end at the
+    field before the first one recurs. Of several lines only possible metrics count. Of several ranks the first is read.
+    ``OwnSteps`` sets the steps of the rows.
 
-    ``names``: what the log calls a metric (or the step) → its canonical name. ``sure``: it is a log of rows.
+    ``names``: the log's name of a metric (or the step) → its canonical name. ``sure``: it is a log of rows.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class OwnLines(Struct):
     _example: bool = False
     _quoted: bool = False
     _below: list[str] | None = None
-    """The fields below a title of something else so far; None: there is none."""
+    """The fields below another part's title so far; None without such a title."""
     _begin: str | None = None
     _carried: int | None = None
     _above: list[int | None] = field(default_factory=list)
@@ -161,21 +161,21 @@ class OwnLines(Struct):
 
     @property
     def begun(self) -> bool:
-        """Whether something that looks like a row was seen."""
+        """Whether a possible row was seen."""
         return bool(self._held or self.sure or self._block.values)
 
     @property
     def counted(self) -> bool:
-        """Whether rows were counted, for want of a step in their lines."""
+        """Whether rows were numbered because their lines have no step."""
         return self._steps.counted
 
     @property
     def scores_alone(self) -> bool:
-        """Whether its rows show nothing of an update: what a job prints of a game or an answer may look so."""
+        """Whether its rows lack update metrics: a job's output about a game or an answer may look like that."""
         return self.sure and not names_updates(self._template)
 
     def rows_of(self, data: bytes) -> Sequence[MetricLine]:
-        """The rows that this line completes."""
+        """Return the rows completed by this line."""
         if not self.wants(data):
             self.passed(data)
             return ()
@@ -193,7 +193,7 @@ class OwnLines(Struct):
         return self._alone(alone, fields) if alone.whole else self._collect(fields)
 
     def passed(self, data: bytes) -> None:
-        """A line of something else: the next one is not near the fields before it."""
+        """Note an unrelated line: the next one is not adjacent to the fields before it."""
         self._near = False
         short = len(data) <= LONGEST
         text = bare_line(data.decode("utf-8", "replace"))[1] if short and TITLED.search(data) is not None else ""
@@ -206,7 +206,7 @@ class OwnLines(Struct):
         self._example = short and data.endswith(b":") and EXAMPLE.search(data) is not None
 
     def _aside(self, text: str, fields: Sequence[PrintedField], *, row: bool) -> bool:
-        """Whether fields stand below the title of an evaluation, or between the rows of a log that has a step first."""
+        """Whether fields stand below an evaluation's title, or between rows in a log whose rows begin with a step."""
         counts = [one for one in fields if one.is_step or one.counts]
         if not row and len(counts) == len(fields) and EVALUATION.search(text) is not None:
             self._below = []
@@ -220,7 +220,7 @@ class OwnLines(Struct):
         return between or self._below is not None
 
     def _go_on(self, fields: Sequence[PrintedField]) -> None:
-        """Rows end later from now on if fields directly below one are metrics, or the first ones of an update."""
+        """Extend the rows from now on if fields directly below one are metrics, or the first of an update."""
         names = self._held[-1].values if self._held else dict.fromkeys(self._template, 0.0)
         known = {guess(one.name) for one in fields}
         first = bool(known & OF_UPDATES) and OF_UPDATES.isdisjoint(map(guess, names))
@@ -231,8 +231,8 @@ class OwnLines(Struct):
             self._template = list(names)[:MOST_KEYS]
 
     def _belongs(self, fields: Sequence[PrintedField], below: Sequence[str], *, counts: bool) -> bool:
-        """Whether fields below a title, and below other fields under it, belong to a row of training all the same."""
-        if counts:  # before the first row, an evaluation's own counter may stand first
+        """Whether fields below a title, and below other fields under it, still belong to a training row."""
+        if counts:  # before the first row, an evaluation's own counter may come first
             return bool(below) or self._begin is not None
         block, names = self._block, [one.name for one in fields]
         open_row = bool(block.values) and not block.single
@@ -244,7 +244,7 @@ class OwnLines(Struct):
         return may_show(data) or (len(data) <= LONGEST and any(name.encode() in data for name in self.names))
 
     def _alone(self, alone: _Block, fields: Sequence[PrintedField]) -> Sequence[MetricLine]:
-        """A line that is a row by itself: a new one, unless it adds to the step that the lines before it name."""
+        """Take a line that is a complete row: a new row, unless it adds to the step named by the lines before it."""
         block = self._block
         if block.values and not block.single and alone.step in {None, block.step} and not block.repeats(fields):
             return self._collect(fields)
@@ -276,7 +276,7 @@ class OwnLines(Struct):
         return (*rows, *self._close()) if self._last == self._end else rows
 
     def _again(self, known: Sequence[PrintedField]) -> Sequence[MetricLine]:
-        """Fields that come several times below one step are of single completions: they count no more."""
+        """Drop fields that recur below one step: they belong to single completions."""
         if not self._block.single:
             self._drop({one.name for one in known} & self._block.values.keys())
         return ()
@@ -309,7 +309,7 @@ class OwnLines(Struct):
         return self._steps.first(rows, self._above)
 
     def flush(self) -> Sequence[MetricLine]:
-        """The last row, if it is complete; of a log that has fewer than three those that show what they are."""
+        """Return the last row if it is complete; with fewer than three rows, those that are rows by themselves."""
         if self.sure or len(self._held) == CONSISTENT - 1:
             return self._close()
         if self._quoted:
@@ -321,13 +321,13 @@ class OwnLines(Struct):
 
 
 def _plain(row: MetricLine) -> bool:
-    """Whether a row shows by itself that it is one: a step, a reward, and metrics that only updates have."""
+    """Whether a row is unmistakable by itself: a step, a reward, and metrics that only updates have."""
     known = {guess(name) for name in row.values}
     return row.step is not None and "reward_mean" in known and len(known & OF_UPDATES) >= SURE
 
 
 def may_show(data: bytes) -> bool:
-    """Whether a line may name a metric or count; a byte test, for the lines of others that most logs consist of."""
+    """Whether a line may name a metric or a counter; a byte test that dismisses most lines of other logs."""
     if len(data) > LONGEST or DIGIT.search(data) is None:
         return False
     plain = data.lower()
@@ -336,14 +336,14 @@ def may_show(data: bytes) -> bool:
 
 
 def makes_row(values: Mapping[str, float]) -> bool:
-    """Whether these values are a row where their step is known."""
+    """Whether these values are a row if their step is known."""
     return _Block(dict(values), step=1).whole
 
 
 def _follows(before: MetricLine, row: MetricLine) -> bool:
-    """Whether two rows are of one log: most keys are the same, and the step does not go back within an epoch.
+    """Whether two rows belong to one log: mostly equal keys, and no step back within an epoch.
 
-    The row of a step without an update may have fewer keys than the others.
+    The row of a step without an update may have fewer keys.
     """
     shared = before.values.keys() & row.values.keys()
     most = min(len(before.values), len(row.values))

@@ -1,4 +1,4 @@
-"""Reads what own training loops print in any shape: lines, blocks, tables as text, and bars with metrics."""
+"""Reads rows printed by own training loops in any shape: lines, blocks, text tables, and bars with metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIDES = "|\u2502\u2503\u2551 "
 EMPHASIS = re.compile(
     r"^[\s*`\u2190-\u21ff\u2300-\u2bff\ufe0f\U0001f000-\U0001faff]+|[\s*`\u2190-\u21ff\u2300-\u2bff\ufe0f\U0001f000-\U0001faff]+$"
 )
-"""What Markdown and people put around a cell: ``**0.5**``, a picture, an arrow."""
+"""Decoration around a cell by Markdown or people: ``**0.5**``, a picture, an arrow."""
 WIDE = re.compile(r"\s{2,}|\t")
 
 UNQUOTED = re.compile(rb"\{\s{0,9}[A-Za-z_][\w./]{0,60}\s?[:=]\s{0,4}[-\d][^{]*\}")
@@ -43,7 +43,7 @@ def shows_metric(data: bytes, *, or_step: bool) -> bool:
 
 
 def begins_own_row(data: bytes) -> bool:
-    """Whether a metric stands before the first brace of a line: the dictionary behind it is a part of the row."""
+    """Whether a metric stands before the first brace of a line: the dictionary after it is a part of the row."""
     brace = data.find(b"{")
     if brace >= 0 and len(data) <= LONGEST and UNQUOTED.match(data, brace):
         return True
@@ -54,9 +54,9 @@ def begins_own_row(data: bytes) -> bool:
 
 
 class PrintedColumns(Struct):
-    """Takes a log line by line: a header that names a step and a reward opens a table, other text ends it.
+    """Reads printed tables: a header that names a step and a reward opens a table, other text ends it.
 
-    ``names``: what a header calls a metric (or the step) → its canonical name.
+    ``names``: a header's name of a metric (or the step) → its canonical name.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class PrintedColumns(Struct):
         return bool(self._header)
 
     def rows_of(self, data: bytes) -> Sequence[MetricLine]:
-        """The row that a line is."""
+        """Return the row on a line of the open table, if any."""
         named = self._header or self.names or b"eward" in data or b"eturn" in data
         if len(data) > LONGEST or not named:
             return ()
@@ -94,12 +94,12 @@ class PrintedColumns(Struct):
 
 
 def _between_bars(text: str) -> list[str]:
-    """The cells of a line that bars part; none of another line."""
+    """Return the cells of a line separated by bars; empty for other lines."""
     return [EMPHASIS.sub("", cell) for cell in BARS.split(text.strip(SIDES))] if BARS.search(text) else []
 
 
 def header_of(text: str, columns: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """The keys of a line that is the header of a table of training with a step and a reward; else nothing."""
+    """Return the keys of a line that is a training table's header with a step and a reward; else empty."""
     plain = text.strip(SIDES).removeprefix("# ")
     barred = _between_bars(plain)
     splits = [barred] if barred else [WIDE.split(plain), plain.split(), [cell.strip() for cell in plain.split(",")]]
@@ -113,17 +113,17 @@ def header_of(text: str, columns: Mapping[str, str] = MappingProxyType({})) -> l
 
 
 DRAWN = b"\xe2\x94"
-"""How the lines of a table that is drawn with rules begin, and the branches of a tree."""
+"""How lines of tables drawn with rules begin, and the branches of a tree."""
 MOVES = re.compile(rb"\x1b\[[\d;?]{0,10}[A-Za-z]")
-"""Moves the cursor of a terminal, behind a bar drawn below another one."""
+"""Moves of a terminal's cursor, after a bar drawn below another one."""
 
 
 class OwnRows:
-    """One reader for each shape. The shape that gave rows first is the log's, and the others are not asked any more.
+    """Tries one reader per shape; the first one that gives rows reads the rest of the log alone.
 
     Args:
-        state: what ``state`` gave before a restart.
-        names: what the log calls a metric (or the step) → its canonical name.
+        state: the value of ``state`` before a restart.
+        names: the log's name of a metric (or the step) → its canonical name.
     """
 
     def __init__(self, state: Mapping[str, Scalar], names: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -135,35 +135,35 @@ class OwnRows:
         self._bars = recalled(BarRows, state.get("bars"))
 
     def state(self) -> dict[str, Scalar]:
-        """What has to be remembered across a restart; nothing while nothing that looks like a row was seen."""
+        """Return the state to keep across a restart; empty before the first possible row."""
         lines, columns, bars = self._lines, self._columns, self._bars
         kept = {"own": (lines, lines.begun), "columns": (columns, columns.open), "bars": (bars, bars.begun)}
         return {name: remembered(reader) for name, (reader, begun) in kept.items() if begun}
 
     @property
     def sure(self) -> bool:
-        """Whether the rows of the log are those of an own loop."""
+        """Whether the log's rows are known to be an own loop's."""
         return self._lines.sure or self._columns.open or self._bars.sure
 
     @property
     def scores_alone(self) -> bool:
-        """Whether the rows show nothing of an update."""
+        """Whether the rows lack update metrics."""
         return self._lines.scores_alone
 
     @property
     def counted(self) -> bool:
-        """Whether rows were counted, for want of a step in their lines."""
+        """Whether rows were numbered because their lines have no step."""
         return self._lines.counted
 
     def wants(self, data: bytes) -> bool:
-        """Whether a line may complete or begin a row; the others cost no more than this look."""
+        """Whether a line may complete or begin a row; other lines need only this test."""
         if self._columns.open or b"eward" in data or b"eturn" in data or self._lines.wants(data):
             return True
         self._lines.passed(data)
         return False
 
     def rows_of(self, data: bytes) -> Sequence[MetricLine]:
-        """The rows that a line completes; one drawn with rules can only be of a table."""
+        """Return the rows completed by a line; a line drawn with rules can only belong to a table."""
         drawn = data.lstrip().startswith(DRAWN)
         if self._bars.sure or (drawn and self._lines.sure):
             return ()
@@ -171,7 +171,7 @@ class OwnRows:
         return rows if rows or drawn else self._lines.rows_of(data)
 
     def rows_of_bar(self, data: bytes) -> Sequence[MetricLine]:
-        """The rows that a bar completes, or the line behind it: what is printed below a bar often shares its line."""
+        """Return the rows completed by a bar, or by text after it: lines printed below a bar often share its line."""
         behind = training_bar(data)[1]
         line = MOVES.sub(b"", data[behind:]).strip() if behind else b""
         if line:
@@ -179,5 +179,5 @@ class OwnRows:
         return () if self._lines.sure or self._columns.open else self._bars.rows_of(MOVES.sub(b"", data))
 
     def flush(self) -> Sequence[MetricLine]:
-        """The rows that are held back."""
+        """Return the rows held back."""
         return (*self._lines.flush(), *self._bars.flush())

@@ -1,4 +1,4 @@
-"""Gives the rows that own training loops print their steps, which rise within an attempt."""
+"""Assigns steps to the rows of own training loops; they rise within an attempt."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from msgspec.structs import replace
 from grpo_watch.frameworks.line_reader import MetricLine
 
 MOST_UPDATES = 8
-"""Updates of one rollout at most (PPO's epochs times its mini-batches); a training of so few steps ends there."""
+"""Most updates of one rollout (PPO's epochs times its mini-batches); a training of so few steps ends there."""
 
 
 class OwnSteps(Struct):
     """The steps of a log's rows.
 
-    Rows without a step have that of the newest counter above them, if it rises from row to row (``Iteration 12``, then
-    the numbers); else they are counted from 1. A step that begins again with each epoch goes on from the last one, and
-    so does ``[Update 1/4]`` behind ``[Update 4/4]``, the updates of one rollout; one that comes again with other values
-    counts something coarser than rows, and the rows are counted.
+    Rows without a step take the newest counter above them, if it rises from row to row (``Iteration 12``, then the
+    numbers); else they are numbered from 1. A step that restarts with each epoch continues from the last one, as does
+    ``[Update 1/4]`` after ``[Update 4/4]``, the updates of one rollout. A step repeated with other values is coarser
+    than the rows, which are then numbered.
 
-    ``counted``: a row's step is its number.
+    ``counted``: the rows are numbered.
     """
 
     counted: bool = False
@@ -34,7 +34,7 @@ class OwnSteps(Struct):
     _leads: bool = False
 
     def first(self, rows: Sequence[MetricLine], counters: Sequence[int | None]) -> list[MetricLine]:
-        """The first rows of a log at their steps; ``counters``: the newest one above each."""
+        """Return the first rows of a log with their steps; ``counters``: the newest counter above each row."""
         known = [counter for counter in counters if counter is not None]
         self._leads = len(known) == len(rows) and rows[0].step is None and known == sorted(set(known))
         if self._leads:
@@ -43,7 +43,7 @@ class OwnSteps(Struct):
         return [self._placed(row) for row in rows]
 
     def later(self, row: MetricLine, counter: int | None) -> Sequence[MetricLine]:
-        """A later row at its step; none of a part of a step: an attempt at it, a single group."""
+        """Return a later row with its step; empty for a part of a step: an attempt at it, a single group."""
         if self._leads and row.step is None and (counter or 0) > (self._before or (-1, 0))[0]:
             row = replace(row, step=counter)
         return () if row.step is None and self._before is not None else (self._placed(row),)

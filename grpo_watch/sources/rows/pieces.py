@@ -27,7 +27,7 @@ LARGEST_STEP = 64 << 10
 MOST_FILES = 20_000
 STEP_IN_NAME = re.compile(r"(?:^|.*[^\d.])(\d{1,9})")
 STEP_NAMED = re.compile(r"(?:.*[_.-])?(?:step|iter|iteration|update|epoch)[_-]?\d{1,9}", re.IGNORECASE)
-"""What a text of one step is called; a log that has one row so far may be numbered too."""
+"""Names of texts with one step; a log with a single row so far may be numbered too."""
 TEXTS = (".txt", ".log", ".out")
 OF_MLFLOW = re.compile(r"\d{13} (\S{1,30}) (\d{1,9})")
 """A line of MLflow's file of one metric: milliseconds, value, step."""
@@ -35,11 +35,11 @@ STEP_AND_VALUE = re.compile(r"(\d{1,9})[ \t]+([-+\w.]{1,30})")
 FEWEST = 2
 OF_METRICS = "metrics"
 TAGGED = re.compile(r"(?P<run>.*?)[-_]?tag[-_](?P<tag>.+)", re.DOTALL)
-"""The name of one of TensorBoard's charts, as it is downloaded."""
+"""The name of a chart downloaded from TensorBoard."""
 
 
 def pieces_in(path: PurePath, text: str) -> Mapping[str, Rows]:
-    """The rows of a file with one step or one metric, by the name of their run (empty: not named); none of others."""
+    """Return the rows of a file with one step or metric, by run name (empty: unnamed); empty for other files."""
     stem = TAGGED.fullmatch(path.stem)
     run, tag = (stem["run"], stem["tag"]) if stem is not None else ("", path.stem)
     if path.suffix in {".csv", ".tsv"}:
@@ -60,9 +60,9 @@ def pieces_in(path: PurePath, text: str) -> Mapping[str, Rows]:
 
 
 def holds_piece(path: Path, head: bytes) -> bool:
-    """Whether a file that begins so is one of many that each hold one step or metric; other checks find tables.
+    """Whether ``head`` begins a file with one step or metric of many; tables are found by other checks.
 
-    Files of a metric beside their run's own file are MLflow's; copied without it, they are pieces.
+    Metric files beside their run's own file are MLflow's; copied without it, they are pieces.
     """
     alone = path.parent.name == OF_METRICS and not (path.parent.parent / "meta.yaml").exists()
     other = alone or path.suffix in {".json", *YAML, *TEXTS}
@@ -70,13 +70,13 @@ def holds_piece(path: Path, head: bytes) -> bool:
 
 
 def step_in_name(path: PurePath) -> int | None:
-    """The step that the name of a file gives, or that of its folder; None where neither ends with a number."""
+    """Return the step at the end of the file's or the folder's name; None if neither ends with a number."""
     found = STEP_IN_NAME.fullmatch(path.stem) or STEP_IN_NAME.fullmatch(path.parent.name)
     return int(found[1]) if found is not None else None
 
 
 def _of_step(path: PurePath, text: str) -> Mapping[str, object] | None:
-    """The row of a file that holds one, and whose name has the step."""
+    """Return the row of a single-row file whose name gives the step."""
     step = step_in_name(path)
     if step is None:
         return None
@@ -96,7 +96,7 @@ def _of_step(path: PurePath, text: str) -> Mapping[str, object] | None:
 
 
 def _of_table(text: str, run: str, tag: str) -> Mapping[str, Rows]:
-    """A table with a step and one metric, or one of each run."""
+    """Return the rows of a table with a step and one metric, or one metric per run."""
     bare, rows = grid(text)
     header = named_columns(bare, tag)
     exported = header != bare
@@ -124,8 +124,8 @@ def _decoded(text: str, decode: Callable[[str], object]) -> object:
 class PiecesSource(ChannelSource):
     """Reads a folder whose files hold one step or one metric each; only files that changed are read again.
 
-    The newest step is held back until a later one comes: a file of it may be missing yet. ``run`` is the one to read
-    where the files hold several.
+    The newest step is held back until a later one comes, as files of it may still be missing. ``run`` selects one of
+    several runs in the files.
     """
 
     def _begin(self, *, run: str = "", **_: Any) -> None:
@@ -141,7 +141,7 @@ class PiecesSource(ChannelSource):
         yield from self._rows(None, whole=True)
 
     def cursor(self) -> Cursor:
-        """Up to which step rows were given."""
+        """The step up to which rows were given."""
         return Cursor(self.name, "", self._given, {})
 
     def _look(self) -> None:
@@ -154,11 +154,11 @@ class PiecesSource(ChannelSource):
                     rows = found.get(self._run) if self._run else next(iter(found.values()), None)
                     self._read[path] = written, rows or []
                     self.stats.bytes += len(text or "")
-        except (SourceError, OSError) as error:  # one that is gone or can't be read: the others at the next look
+        except (SourceError, OSError) as error:  # a file that is gone or unreadable: the others at the next look
             self.stats.problem = str(error)
 
     def _files(self) -> Iterator[Path]:
-        """The files of the folder, and those of its numbered folders."""
+        """Yield the files of the folder, and those of its numbered folders."""
         try:
             names = sorted(entry.name for entry in os.scandir(self._path))[:MOST_FILES]
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Rewrites what people print so that each number stands behind its name: tensors, dictionaries, notes, formulas."""
+"""Rewrites printed text so that each number follows its name: tensors, dictionaries, notes, formulas."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ LISTED = re.compile(
 )
 """``rewards=[0.5, 1.0]``: one number for each completion of the step."""
 PAIRED = 2
-"""Numbers that such a list gives: the mean and the spread."""
+"""Numbers taken from such a list: the mean and the spread."""
 DECIMALS = re.compile(r"(?<=\d)\.(\d+)")
 COUNTS = frozenset({"total_num", "num", "n", "count", "total_count", "num_samples", "num_total", "num_rollouts"})
-"""What a number of samples is called beside a sum over them."""
+"""Names of the sample count beside a sum."""
 SUMS = re.compile(r"(?:total|sum)_(?P<name>\w+)|(?P<before>\w+)_(?:total|sum)", re.IGNORECASE)
 MARGIN = re.compile(rf"([A-Za-z][\w./ -]{{0,40}}?)(\s?[:=]\s?|\s)({NUMBER})\s?(?:\u00b1|\+/-|\+-)\s?({NUMBER})")
-"""``Reward: 0.5 \u00b1 0.1``: what stands behind the sign is the spread."""
+"""``Reward: 0.5 ± 0.1``: the number after the sign is the spread."""
 NOTE = re.compile(r"(?<=\d)(%?)\s?\((?:[\u00b1\d]|max|min|best|prev|target|ema)[^()]{0,40}\)")
 """``0.5 (best 0.7)``, ``45.0% (9/20)``."""
 BETWEEN = re.compile(
     rf"(?<=\d)\s?[\[(]\s?(?:{NUMBER})\s?(?:\u2026|\.{{2,3}}|,|\bto\b|[-\u2013~])\s?(?:{NUMBER})\s?[\])]"
 )
-"""``6.06 [-2.1 \u2026 16.3]``: the smallest and the largest of what the number is the mean of."""
+"""``6.06 [-2.1 … 16.3]``: the minimum and maximum of the values whose mean is printed."""
 ASIDE = re.compile(r"\s?\(([A-Za-z][^()]{1,160})\)")
 BEFORE = re.compile(r"(?P<name>[A-Za-z][\w./-]{0,40})(?:[ :=]{1,3}[-+.\w%]{1,20})?[ :=]{0,2}$")
 """``loss 0.1 (kl 0.02)``, ``reward 0.3 (std 0.2)``: ``BEFORE`` is the field in front of it."""
@@ -63,10 +63,10 @@ NEAR = 64
 GRADIENT = re.compile(
     r"(?:\|{1,2}(?:g|grad|\u2207\w{0,10})\|{1,2}|\u2016(?:g|grad|\u2207\w{0,10})\u2016|\u2207\w{0,10})(?=\s?[:=]|\s[-+\d.])"
 )
-"""The gradient's norm in formulas."""
+"""The gradient norm in formulas."""
 LETTERS = {"\u03c3": "std", "\u03bc": "mean"}
 MOST_SIGNS = 4
-"""Such signs in a line that are put in words."""
+"""Most symbols of a line that are replaced by words."""
 SIGN = re.compile(r"[:=]|\.{2,}")
 SIGNED = re.compile(r"([:=])\s{2,}")
 COUNTED_BEHIND = re.compile(
@@ -74,7 +74,7 @@ COUNTED_BEHIND = re.compile(
 )
 """``loss=0.1 (step 12)``."""
 SIGN_AFTER = re.compile(r"(?<=\w)\s{2,40}([:=])(?=\s|\d)")
-"""A sign that stands under those of other lines."""
+"""A separator aligned with those of other lines."""
 NAME = r"[A-Za-z][\w./@-]{0,40}\.?(?: [A-Za-z(][\w./@)-]{0,24}\.?){0,3}"
 FIELD = re.compile(
     rf"[\[(]?(?P<name>{NAME})(?P<between>\s*(?:[:=]{{1,2}}|\.{{2,40}})\s*|\s+(?:(?:is|was)\s+)?)[\[(]?(?P<value>{NUMBER})"
@@ -82,14 +82,14 @@ FIELD = re.compile(
     re.IGNORECASE,
 )
 STAMP = 10
-"""Digits of a time in seconds; Influx writes nanoseconds, seconds, or what is between them."""
+"""Digits of a time in seconds; Influx writes seconds to nanoseconds."""
 OTHER_RANK = re.compile(r",(?:global_?)?rank=0*[1-9]", re.IGNORECASE)
 STATISTICS = frozenset({"mean", "avg", "average", "std", "min", "max", "median"})
 
 
 def plain(text: str) -> str:
-    """The text with its tensors as numbers, its dictionaries as pairs, and without quotes and notes."""
-    text = text.replace("#011", "\t") if "#011" in text else text  # as rsyslog writes a tab
+    """Return the text with tensors as numbers, dictionaries as pairs, and without quotes and notes."""
+    text = text.replace("#011", "\t") if "#011" in text else text  # rsyslog's escape of a tab
     text = THOUSANDS.sub("", _influx(text)) if "," in text else text
     if NUMBER_INSIDE.search(text) is not None:
         text = CALLED.sub(r"\1=\2", WRAPPED.sub(r"\1", text))
@@ -114,7 +114,7 @@ def plain(text: str) -> str:
 
 
 def _influx(text: str) -> str:
-    """The numbers of Influx line protocol (``train,run=a reward=0.5,step=3i 170…``) as pairs; other text as it is.
+    """Return Influx line protocol (``train,run=a reward=0.5,step=3i 170…``) as pairs; other text unchanged.
 
     Of several ranks the first counts.
     """
@@ -130,7 +130,7 @@ def _influx(text: str) -> str:
 
 
 def in_words(text: str) -> str:
-    """The text with the first few of its mathematical signs in words."""
+    """Return the text with its first few mathematical symbols replaced by words."""
     if not text.isascii() or "|" in text:
         text = GRADIENT.sub("grad_norm", text, MOST_SIGNS)
         for letter, word in LETTERS.items():
@@ -139,7 +139,7 @@ def in_words(text: str) -> str:
 
 
 def _aside(found: re.Match[str]) -> str:
-    """Metrics in parentheses as further fields, statistics under the name before them; none of an evaluation."""
+    """Return metrics in parentheses as further fields, statistics under the name before them; drop evaluations'."""
     before = BEFORE.search(found.string[max(0, found.start() - NEAR) : found.start()])
     if before is not None and EVALUATION.search(before["name"]) is not None:
         return ""
@@ -154,12 +154,12 @@ def _aside(found: re.Match[str]) -> str:
 
 
 def is_statistic(field: re.Match[str]) -> bool:
-    """Whether a field is one statistic of what stands before it."""
+    """Whether a field is a statistic of the metric before it."""
     return field["name"].lower() in STATISTICS
 
 
 def _listed(found: re.Match[str]) -> str:
-    """The mean and the spread of a list of rewards; other lists as they are."""
+    """Return the mean and the spread of a list of rewards; other lists unchanged."""
     name, sign, inside = found.groups()
     if guess(name) != "reward_mean":
         return found[0]
@@ -172,12 +172,12 @@ def _listed(found: re.Match[str]) -> str:
 
 
 def scores_alone(values: Mapping[str, float | None]) -> bool:
-    """Whether a row is nothing but a list of rewards."""
+    """Whether a row is only a list of rewards."""
     return len(values) == PAIRED and any(f"{name}_std" in values for name in values)
 
 
 def _pairs(found: re.Match[str]) -> str:
-    """The pairs of a dictionary under its name, sums as means where their count stands beside them."""
+    """Return the pairs of a dictionary under its name; sums become means if their count is beside them."""
     pairs = dict(KEYED.findall(found[2]))
     count = next((number(value) for key, value in pairs.items() if key.lower() in COUNTS), None)
     return ", ".join(f"{found[1]}/{key}: {value}" for key, value in _means(pairs, count).items())

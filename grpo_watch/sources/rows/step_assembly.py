@@ -1,4 +1,4 @@
-"""Turns pieces of rows, as TensorBoard, wandb and trackio log them, into one complete row per optimizer step."""
+"""Joins pieces of rows, as TensorBoard, wandb and trackio log them, into one complete row per optimizer step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from grpo_watch.frameworks import row_numbers
 from grpo_watch.frameworks.framework_tables import own_step_keys
 
 PROFILING = "profiling/"
-"""TRL logs each measured duration in a call of its own (0.16 and later; wandb and trackio only)."""
+"""TRL logs each measured duration in a separate call (0.16 and later; wandb and trackio only)."""
 BOTH = frozenset({"epoch", "train/epoch", "num_input_tokens_seen", "train/num_input_tokens_seen"})
-"""What transformers adds to the rows of an evaluation as well, under the prefix of training."""
+"""Keys that transformers adds to evaluation rows as well, under the prefix of training."""
 STEP_KEYS = (
     "train/global_step",  # transformers
     *own_step_keys(),
@@ -26,11 +26,11 @@ STEP_KEYS = (
 )
 """Keys of a logged row that hold the optimizer step, best first: wandb's and trackio's own counters count calls."""
 MOST_KEYS = 4_096
-"""Keys of one row; a file that has more of them is broken, and what comes after is dropped."""
+"""Keys of one row; a file with more is broken, and further keys are dropped."""
 
 
 class ResumePoint(NamedTuple):
-    """Where reading continues: at the piece of this order; ``given`` rows of its step were given out already."""
+    """Where reading continues: at the piece of this order; ``given``: rows of its step that were already given."""
 
     order: int
     given: int = 0
@@ -54,7 +54,7 @@ class _Step(Struct):
         self.parts[stream] = (held, known if time is None else time)
 
     def rows(self) -> list[tuple[Stream | None, dict[str, float | None], float | None]]:
-        """The rows of this step, the one of training first."""
+        """Return the rows of this step, the training row first."""
         train, evaluation = self.parts.get(None), self.parts.get(Stream.EVAL)
         if train is None or evaluation is None:
             return [(stream, *part) for stream, part in self.parts.items()]
@@ -65,26 +65,26 @@ class _Step(Struct):
 
 @lru_cache(maxsize=256)
 def _kind(keys: tuple[str, ...]) -> tuple[frozenset[str], Stream | None]:
-    """Which of a row's keys are left out, and the stream that the others belong to; most rows have the same keys."""
+    """Return the keys to drop, and the stream of the others; cached, as most rows have the same keys."""
     left_out = frozenset(key for key in keys if key.startswith(PROFILING))
     return left_out, row_numbers.stream(key for key in keys if key not in left_out)
 
 
 def step_of(row: Mapping[str, object]) -> int | None:
-    """The optimizer step that a logged row names itself, by the first of ``STEP_KEYS`` that holds a whole number."""
+    """Return the optimizer step in a logged row: the first of ``STEP_KEYS`` with a whole number."""
     return next((found for key in STEP_KEYS if (found := row_numbers.whole(row.get(key))) is not None), None)
 
 
 class StepFeed:
-    """Takes a channel's records in order and gives items: the pieces of a step as one row, and settings and events.
+    """Turns a channel's records into items, in order: the pieces of a step as one row, and settings and events.
 
     The newest step is held back until a later one appears (or ``flush``). ``order`` rises (a byte offset, wandb's
     ``_step``, a row id). A step that goes back and continues from there is a resumed job; a single piece of an older
     step came late and is dropped (``late`` counts those). Values under ``profiling/`` are dropped.
 
     A cursor between any two items covers those given. A reader continues at the first piece of the step that it held
-    back, and so reads some records twice: ``_skip`` rows of that step, and what records up to ``_given_to`` gave once
-    and for all, are not given again.
+    back, and so reads some records twice: ``_skip`` rows of that step, and the settings and events of records up to
+    ``_given_to``, are not given again.
 
     Args:
         channel: the source's name.
@@ -104,17 +104,17 @@ class StepFeed:
         self.last = self._last_given = row_numbers.whole(state.get("last"))
 
     def restart(self, position: int = 0, given: int = 0) -> None:
-        """Forget everything and begin at ``position``: the file is another one."""
+        """Forget everything and start over at ``position``: the file is another one."""
         self.read_to, self._given_to, self.late = position, -1, 0
         self.last = self._last_given = None
-        self._open: list[_Step] = []  # the held step, and behind it an older one that may be late or a new beginning
+        self._open: list[_Step] = []  # the held step, then an older one that may be late or a new beginning
         self._skip = given
         self._ready: deque[tuple[Item | None, ResumePoint, int]] = deque()
         self._after = ResumePoint(position, given)
 
     @property
     def waits(self) -> bool:
-        """Whether anything is ready to be given."""
+        """Whether items are ready."""
         return bool(self._ready)
 
     def add(
@@ -125,7 +125,7 @@ class StepFeed:
         time: float | None = None,
         seen: float | None = None,
     ) -> None:
-        """A piece of a row.
+        """Add a piece of a row.
 
         Args:
             order: its place in the channel.
@@ -153,21 +153,21 @@ class StepFeed:
         self._make_rows(done, order, seen)
 
     def flush(self, order: int, seen: float | None = None) -> None:
-        """Nothing more of the newest step comes before ``order``."""
+        """Complete the newest step: none of its pieces follows before ``order``."""
         done, self._open = self._open, []
         self._make_rows(done, order, seen)
 
     def given_to(self, order: int) -> bool:
-        """Whether what the record at ``order`` gives was given before a restart."""
+        """Whether the item of the record at ``order`` was given before a restart."""
         return order <= self._given_to
 
     def say(self, order: int, item: Item | None, following: int) -> None:
-        """What the record at ``order`` gave once and for all (None: it was noted); the next is at ``following``."""
+        """Add the item of the record at ``order`` (None: it was only noted); the next record is at ``following``."""
         if not self.given_to(order):
             self._ready.append((item, self._place(following), order))
 
     def give(self) -> Iterator[Item]:
-        """What is ready, in order."""
+        """Yield the ready items, in order."""
         while self._ready:
             item, self._after, given_to = self._ready.popleft()
             self._given_to = max(self._given_to, given_to)
@@ -177,16 +177,16 @@ class StepFeed:
                 yield item
 
     def position(self, state: Mapping[str, Scalar]) -> tuple[int, dict[str, Scalar]]:
-        """Position and state of a cursor that covers exactly what was given."""
+        """Return position and state of a cursor that covers exactly the given items."""
         place = self._after if self._ready else self._place(self.read_to)
         return place.order, {"given": place.given, "told": self._given_to, "last": self._last_given, **state}
 
     def _place(self, order: int) -> ResumePoint:
-        """Where reading continues when all that is ready was given and ``order`` would be read next."""
+        """Return where reading continues once all ready items were given and ``order`` would be read next."""
         return ResumePoint(self._open[0].first, self._skip) if self._open else ResumePoint(order)
 
     def _complete(self, step: int) -> list[_Step]:
-        """Take out the steps that a piece of ``step`` shows to be complete."""
+        """Take out the steps that a piece of ``step`` completes."""
         if not self._open:
             return []
         held = self._open[0]
@@ -201,7 +201,7 @@ class StepFeed:
         return done
 
     def _make_rows(self, done: list[_Step], order: int, seen: float | None) -> None:
-        """The rows of complete steps are ready, but for those that were given before a restart."""
+        """Queue the rows of complete steps, except those given before a restart."""
         for one, following in zip(done, [*done[1:], *self._open[:1], None], strict=False):
             after = following.first if following is not None else order
             parts = one.rows()

@@ -1,4 +1,4 @@
-"""Reads tables of metrics (CSV, TSV) while they grow, tells the runs in them apart, and tells them from others."""
+"""Reads growing tables of metrics (CSV, TSV), separates the runs in them, and recognises them."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from grpo_watch.sources.rows.jsonl import LineSource
 from grpo_watch.sources.rows.layouts import MOST_RUNS, TABLE_COLUMNS, by_run, run_named, step_key
 
 NAMES: Mapping[str, str] = {"Step": "step", "Training Loss": "loss", "Validation Loss": "eval_loss", "Epoch": "epoch"}
-"""Headers of transformers' notebook table and the keys that its logs call them."""
+"""Headers of transformers' notebook table, and the keys of its logs."""
 UNIT = re.compile(r"\s{0,3}[(\[](?:tokens?|tok|s|secs?|seconds|ms|min|h|nats|bits|GB|GiB|MB|MiB)[)\]]$", re.IGNORECASE)
 NOTHING = frozenset({"", "No log", "-"})
 MAX_COLUMNS = 4_096
 DECIMALS = re.compile(r"-?\d{1,20}\.(\d{1,12})")
 LEAST_ROUNDED = 3
-"""This many numbers with the same count of decimals, and none with an exponent, make a rounded row."""
+"""Fewest numbers with the same count of decimals, and no exponent, that make a rounded row."""
 MOST_ROUNDED = 8
-"""More decimals than these are a float printed in full."""
+"""Numbers with more decimals than this are floats printed in full."""
 
 
 def keys_of(header: Sequence[str], columns: Mapping[str, str]) -> tuple[str, ...]:
-    """The key of each column: the user's name for it, transformers' for its headers, else the header's own.
+    """Return the key of each column: the user's name for it, transformers' for its headers, else the header's own.
 
-    ``columns`` maps what a user calls a column's meaning to the column (``{"reward_mean": "avg_r"}``). A notebook
-    writes ``rewards / check / mean`` where logs say ``rewards/check/mean``; a unit in brackets is no part of a key.
+    ``columns`` maps canonical names to the user's columns (``{"reward_mean": "avg_r"}``). A notebook writes ``rewards /
+    check / mean`` where logs say ``rewards/check/mean``; a unit in brackets is no part of a key.
     """
     own = {column: name for name, column in columns.items()}
     bare = (cell.strip() for cell in header[:MAX_COLUMNS])
@@ -55,9 +55,9 @@ TAG = re.compile(r"(?:.*tag[-_])?(?P<tag>.+)", re.DOTALL)
 
 
 def named_columns(header: Sequence[str], stem: str) -> list[str]:
-    """The header with the one metric of an export named: its file's name ends with the tag.
+    """Return the header of an export with its one metric named: the file's name ends with the tag.
 
-    A first column without a name is pandas' index.
+    An unnamed first column is pandas' index.
     """
     cells = [cell.strip() for cell in header]
     spelled = [cell.lower() for cell in cells]
@@ -68,7 +68,7 @@ def named_columns(header: Sequence[str], stem: str) -> list[str]:
 
 
 def table_owner(header: Sequence[str]) -> str | None:
-    """The framework whose notebooks alone have such a table."""
+    """Return the framework whose notebooks alone write such a table."""
     names = {cell.strip() for cell in header}
     if "Training Loss" not in names:
         return None
@@ -76,7 +76,7 @@ def table_owner(header: Sequence[str]) -> str | None:
 
 
 def row_of(keys: Sequence[str], cells: Sequence[str]) -> MetricLine:
-    """The row of these cells; an empty cell is a metric that was not logged, text and times are left out."""
+    """Return the row of these cells; an empty cell is a metric that was not logged, text and times are dropped."""
     shown = {key: cell.strip() for key, cell in zip(keys, cells, strict=False) if cell.strip() not in NOTHING}
     values = row_numbers.numbers(shown)
     values.pop(WALL_TIME, None)
@@ -84,7 +84,7 @@ def row_of(keys: Sequence[str], cells: Sequence[str]) -> MetricLine:
 
 
 def _resolution(cells: Iterable[str]) -> float | None:
-    """One unit of the last decimal where all numbers have the same few decimals, as tables print them."""
+    """Return one unit of the last decimal if all numbers have the same few decimals, as tables print them."""
     decimals: list[int] = []
     for cell in cells:
         if (found := DECIMALS.fullmatch(cell)) is not None:
@@ -99,14 +99,14 @@ def _resolution(cells: Iterable[str]) -> float | None:
 REMARK = "#"
 DELIMITERS = (",", "\t", ";", "|")
 FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x2212: ord("-")}
-"""Full-width letters, digits and punctuation, as Chinese and Japanese keyboards write them, and the sign of minus."""
+"""Full-width letters, digits and punctuation of Chinese and Japanese keyboards, and the minus sign."""
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d{1,3})?")
 POINT = re.compile(r"\d\.\d")
 
 
 def table_lines(text: str) -> list[str]:
-    """The lines of a table from its header on: remarks before it are left out, unless the last is the header."""
+    """Return the lines of a table from its header on; remarks before it are dropped, unless the last is the header."""
     lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
     begin = next((place for place, line in enumerate(lines) if _may_be_header(line)), len(lines))
     if begin and begin < len(lines) and is_header(lines[begin - 1], lines[begin]):
@@ -119,7 +119,7 @@ def _may_be_header(line: str) -> bool:
 
 
 def grid(text: str) -> tuple[list[str], list[list[str]]]:
-    """The header of a table, and its lines with as many cells."""
+    """Return the header of a table, and its lines with as many cells."""
     lines = table_lines(text)
     delimiter = delimiter_of(lines[0]) if lines else ","
     header = [cell.strip() for cell in cells_of(lines[0], delimiter)] if lines else []
@@ -127,21 +127,21 @@ def grid(text: str) -> tuple[list[str], list[list[str]]]:
 
 
 def is_header(remark: str, line: str) -> bool:
-    """Whether a remark names the columns of the line behind it, which holds nothing but numbers."""
+    """Whether a remark names the columns of the following line, which holds only numbers."""
     cells = cells_of(line, delimiter_of(line))
     named = len(cells_of(remark, delimiter_of(line))) == len(cells)
     return named and all(number(cell) is not None for cell in cells)
 
 
 def delimiter_of(header: str) -> str:
-    """What parts the header's cells: the one of comma, tab, semicolon and bar that is in it most."""
+    """Return the header's delimiter: the most frequent of comma, tab, semicolon and bar."""
     return max(DELIMITERS, key=header.translate(FULL_WIDTH).count)
 
 
 def cells_of(text: str, delimiter: str) -> list[str]:
-    """The cells of one line; none for a line that is no CSV. ``1,234.5`` in a cell becomes ``1234.5``.
+    """Return the cells of one line; empty if it is no CSV. ``1,234.5`` in a cell becomes ``1234.5``.
 
-    Where commas part no cells and no number of the line has a point, they are those of decimals.
+    Commas are decimal commas if they don't separate cells and no number of the line has a point.
     """
     plain = text.translate(FULL_WIDTH) if not text.isascii() else text
     try:
@@ -159,14 +159,14 @@ WALL_TIME = "Wall time"
 """A column of TensorBoard's export that is no metric."""
 NOT_OF_ARM = frozenset({"_runtime", "_timestamp", "Relative Time (Process)", "Relative Time (Wall)"})
 RULER = frozenset("-|: ")
-"""What the line under the header of a Markdown table is made of; people paste a notebook's table like that."""
+"""Characters of the line under a Markdown table's header; people paste a notebook's table like that."""
 
 
 class TableSource(LineSource):
     """Reads one table. Quoted cells may hold the delimiter, but no line end.
 
-    A line that repeats the header (a job that appends to its predecessor's file writes it again) begins nothing new.
-    Of a table that holds several runs it reads the one called ``run``; the columns ``named_by`` tell the rows of each.
+    A repeated header (a job that appends to its predecessor's file writes it again) is skipped. Of a table with several
+    runs it reads the one named ``run``; the columns ``named_by`` name the run of each row.
     """
 
     LONGEST = 1 << 20
@@ -192,7 +192,7 @@ class TableSource(LineSource):
         return self._row(text, seen) if self._header else self._above(text, seen)
 
     def _above(self, text: str, seen: float | None) -> Item | None:
-        """A line above the rows: a remark, the header, or the first row where a remark was the header."""
+        """Take a line above the rows: a remark, the header, or the first row if a remark was the header."""
         if text.startswith(REMARK):
             self._remark = text
             return None
@@ -219,7 +219,7 @@ class TableSource(LineSource):
     def _row(self, text: str, seen: float | None) -> RawRow | None:
         cells = cells_of(text, self._delimiter)
         if self._named_by and run_named(dict(zip(self._names, cells, strict=False)), self._named_by) != self._run:
-            return None  # of another run
+            return None  # a row of another run
         if self._places and len(cells) == len(self._names):
             cells = [cells[place] for place in sorted(self._places)]
             if row_of(self._keys, cells).values.keys() <= NOT_OF_ARM:
@@ -240,14 +240,14 @@ class TableSource(LineSource):
 OF_RUN = re.compile(r"(?P<run>.+) - (?P<key>[^ ].*)")
 """A header of wandb's CSV export: the run's name and the metric."""
 BOUNDS = ("__MIN", "__MAX")
-"""Endings of the columns that wandb adds to each of a chart."""
+"""Suffixes of the columns that wandb adds to each metric of a chart."""
 LOOKED_AT = 32 << 20
 HEADER = 1 << 20
-"""Characters in which a table has its header: the rest is parsed where that has a column that may name runs."""
+"""Characters that hold a table's header; the rest is parsed only if a column may name runs."""
 
 
 class TableArms(Struct, frozen=True):
-    """The runs of a table, and what tells them apart: columns with their names, or those of each, by the header."""
+    """The runs of a table, and how they are distinguished: by columns with their names, or by columns per run."""
 
     names: tuple[str, ...] = ()
     keys: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
@@ -255,7 +255,7 @@ class TableArms(Struct, frozen=True):
 
 
 def arms_of(text: str) -> TableArms:
-    """The runs in a table; no names where it holds one alone."""
+    """Return the runs in a table; no names if it holds only one."""
     header, _ = grid(text[:HEADER])
     wide = _wide(header)
     if wide is not None or TABLE_COLUMNS.isdisjoint(map(str.lower, header)):
@@ -283,7 +283,7 @@ TABLES = (".csv", ".tsv")
 
 
 def proposed(path: PurePath, columns: Mapping[str, str]) -> str:
-    """The settings with which the rows of a file are read if one of its names is the reward."""
+    """Return the settings with which a file's rows are read if one of its names is the reward."""
     mapping = json.dumps({"path": str(path), "columns": columns})
     return f"if {columns['reward_mean']} is the reward, check the file with `runs: [{mapping}]` in grpo-watch.yaml"
 
@@ -292,12 +292,12 @@ HEADER_NEEDED = "no column of its header is known; say what they mean under runs
 
 
 def holds_table(name: str, head: bytes, metrics: AbstractSet[str]) -> bool:
-    """Whether a file of this name and beginning has a step and one of these metrics."""
+    """Whether a file with this name and head has a step and one of these metrics."""
     lines = table_lines(head.decode("utf-8-sig", "replace"))
     header = lines[0].strip() if lines else ""
     cells = cells_of(header, delimiter_of(header))
     if any(number(cell.strip("[](){}' \"")) is not None for cell in cells):
-        return False  # numbers by name on one line
+        return False  # named numbers on one line
     keys = frozenset(keys_of(named_columns(cells, PurePath(name).stem), {}))
     metric = bool(keys & metrics or names_training(part for key in keys for part in {key, key.rpartition(" - ")[2]}))
     return metric and (bool(keys & frozenset(STEPS)) or names_updates(keys))

@@ -21,8 +21,8 @@ from grpo_watch.sources.files.reading import open_regular
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 NAME = "trainer_state.json"
 HELD_ROWS, HELD_BYTES = 2_000, 4 << 20
-"""Rows of a file that wait for what stands behind them in it: where there are no more, the settings come first. A row
-takes about 1,200 bytes; parsed, some writers' entries take 25 times what they take in the file."""
+"""Rows of a file that wait for the values after them, so that the settings come first. A row takes about 1,200 bytes;
+once parsed, some writers' entries take 25 times their size in the file."""
 SETTINGS: Mapping[str, str] = {
     "max_steps": "max_steps",
     "logging_steps": "logging_steps",
@@ -31,20 +31,20 @@ SETTINGS: Mapping[str, str] = {
     "num_train_epochs": "num_train_epochs",
     "train_batch_size": "per_device_train_batch_size",
 }
-"""Keys of transformers' TrainerState (4.51 to 5.23) and the settings they are."""
+"""Keys of transformers' TrainerState (4.51 to 5.23) and the settings that they hold."""
 
 
 CHUNK = 1 << 20
 LARGEST_VALUE = 8 << 20
-"""Characters of one value beside the list, or one entry of it; a row takes about 1,200."""
+"""Most characters of a value beside the list, or of an entry in it; a row takes about 1,200."""
 
 
 class HistoryStream:
-    """The entries of the list under ``key`` of an object, or those of a list, in order, without holding all of them.
+    """Streams the entries of the list under ``key`` of an object, or of a list, without holding all of them.
 
-    ``beside``: the object's other values, as far as they were read; None where the document is neither an object nor a
-    list. ``listed``: the list was found. ``read``: bytes so far. ``whole``: the document was read to its end; False
-    while it is still being written, or where it is no JSON.
+    ``beside``: the object's other values read so far; None if the document is neither an object nor a list. ``listed``:
+    the list was found. ``read``: bytes so far. ``whole``: the document was read to its end; False while it is still
+    being written, or if it is no JSON.
 
     Args:
         file: the document's bytes.
@@ -61,7 +61,7 @@ class HistoryStream:
         self.read = 0
 
     def entries(self) -> Iterator[Any]:
-        """The list's entries; ends where the document does, or where it can't be read further."""
+        """Yield the list's entries, up to the end of the document or the first unreadable one."""
         try:
             begin = self._next()
             if begin == "[":
@@ -103,7 +103,7 @@ class HistoryStream:
         self._at += 1
 
     def _value(self) -> Any:
-        """The value that begins here; it is complete where something follows it, or the document ends."""
+        """Return the value that begins here; it is complete if text follows it, or the document ends."""
         self._next()
         ended = False
         while True:
@@ -119,7 +119,7 @@ class HistoryStream:
             ended = not self._more()
 
     def _next(self) -> str:
-        """The next character that is no blank."""
+        """Return the next non-blank character."""
         while True:
             while self._at < len(self._text) and self._text[self._at].isspace():
                 self._at += 1
@@ -138,8 +138,8 @@ class HistoryStream:
 class TrainerStateSource(ChannelSource):
     """Reads the ``log_history`` of a folder's checkpoints (and of the folder itself), or of one file; each step once.
 
-    transformers rewrites the file in place, so one that does not parse yet is tried again at the next poll. After a
-    resume the history goes back: what a later file has of steps that were given already is passed over.
+    transformers rewrites the file in place, so a file that does not parse yet is retried at the next poll. After a
+    resume the history goes back: steps that were already given are skipped.
     """
 
     def _begin(self, **_: Any) -> None:
@@ -175,18 +175,18 @@ class TrainerStateSource(ChannelSource):
         yield from self._new(None) if self._going is not None else ()
 
     def cursor(self) -> Cursor:
-        """The last steps that were given."""
+        """The last steps given."""
         state: dict[str, Scalar] = {"train": self._train, "eval": self._eval, "settings": self._settings}
         return Cursor(self.name, "", self._train, state)
 
     def close(self) -> None:
-        """Free the handle of the file that is being read."""
+        """Close the file being read."""
         if self._going is not None:
             self._going.close()
             self._going = None
 
     def _files(self) -> list[Path]:
-        """The files by step, the folder's own last; folders that were deleted meanwhile are normal."""
+        """Return the files by step, the folder's own last; folders deleted meanwhile are normal."""
         if self._path.suffix == ".json":
             return [self._path]
         try:
@@ -206,13 +206,13 @@ class TrainerStateSource(ChannelSource):
         return None
 
     def _items(self, path: Path, written: Stamp) -> Generator[Item | None, None, None]:
-        """The settings and rows of one file; None after what gives nothing, so that the turn may end."""
+        """Yield the settings and rows of one file; None after reading without an item, so that the turn may end."""
         self._read[path.as_posix()] = written
         try:
             descriptor = open_regular(path, self._roots)
         except (SourceError, OSError) as error:
             self._refuse(path, error)
-            self._refused.add(path.as_posix())  # it may be readable at the next poll, though it did not change
+            self._refused.add(path.as_posix())  # it may become readable without a change
             return
         with os.fdopen(descriptor, "rb") as file:
             stream, before = HistoryStream(file, "log_history"), 0
@@ -231,7 +231,7 @@ class TrainerStateSource(ChannelSource):
             elif not full:
                 return  # it is being written
             total = row_numbers.whole((stream.beside or {}).get("max_steps"))
-            before = 0  # what was held counts again: reading it was one half of the work
+            before = 0  # held rows count again: reading them was one half of the work
             for at, entry in chain(held, entries):
                 self._taken, before = self._taken + at - before, at
                 yield self._row(entry, total)
