@@ -1,1 +1,1 @@
-"""Checkpoints and probes: weights become checksums."""
+"""Turns weights of checkpoints and probes into checksums."""

@@ -1,4 +1,4 @@
-"""Lists the checkpoint folders of a run with what decides whether each is complete; reads no weights."""
+"""Lists a run's checkpoint folders with the evidence that each is complete; reads no weights."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from grpo_watch.sources.checkpoints.weight_files import choose, names_in
 from grpo_watch.sources.files.reading import inside, opened
 
 SENTINEL = "checkpoint-is-incomplete.txt"
-"""Of transformers ≥ 5.0, while a save that was interrupted is under way."""
+"""Present while a save of transformers ≥ 5.0 is unfinished."""
 ADAPTER = "lora_adapter"
-"""Where verl puts the adapter of a LoRA run, in the folder of the shards."""
+"""Folder of a LoRA run's adapter in verl's folder of shards."""
 SMALL_MARKER = 16_000_000
-"""Bytes of a marker that is parsed whole when its end decides nothing."""
+"""Bytes of a marker up to which it is parsed whole if its end is ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFolder:
     """One folder as listed. ``weights`` are (name, size, mtime in ns) of its weight files, sorted by name.
 
-    ``marker`` is the mtime in ns of the file in it that is written last (0: none); ``state`` is that file where its
-    content shows whether it is whole. ``unfinished``: the sentinel of an interrupted save lies there, or the tracker
-    next to it has not reached it; where it has, ``marker`` is the tracker's mtime.
+    ``marker`` is the mtime in ns of the file that frameworks write last (0: none); ``state`` is that file if its
+    content shows whether it is whole. ``unfinished``: the folder has the sentinel of an interrupted save, or the
+    tracker next to it has not reached its step; once it has, ``marker`` is the tracker's mtime.
     """
 
     step: int
@@ -50,7 +50,7 @@ class CheckpointFolder:
 class Listing:
     """The checkpoints of a folder that hold weights, and one line per link refused.
 
-    ``not_read``: without its weights (a clone), or in a form that is read nowhere yet, which is no fault of the run.
+    ``not_read``: checkpoints without weights (a clone), or in an unsupported format, which is no fault of the run.
     """
 
     folders: list[CheckpointFolder] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Listing:
 
 
 def list_checkpoints(folder: Path, roots: Sequence[Path]) -> Listing:
-    """The checkpoint folders directly under ``folder``. A folder that does not exist has none.
+    """Return the checkpoint folders directly under ``folder``; none if it does not exist.
 
     Raises:
         OSError: the folder can't be listed.
@@ -82,8 +82,7 @@ def list_checkpoints(folder: Path, roots: Sequence[Path]) -> Listing:
 def marker_is_whole(path: Path, roots: Sequence[Path]) -> bool:
     """Whether a ``trainer_state.json`` was written to its end.
 
-    transformers writes it with an indent, so that only the very last brace stands at the beginning of a line; other
-    writers' are parsed.
+    transformers indents it, so only the very last brace begins a line; other writers' files are parsed.
     """
     try:
         with opened(path, roots) as descriptor:
@@ -113,7 +112,7 @@ def _add(
 ) -> None:
     for inner in layout.within:
         found = _weights_in(path / inner)
-        if found and inner.endswith(f"/{ADAPTER}"):  # its base lies next to it
+        if found and inner.endswith(f"/{ADAPTER}"):  # its base lies beside it
             inner = inner.removesuffix(f"/{ADAPTER}")  # noqa: PLW2901
             found = _weights_in(path / inner)
         sizes = {name: size for name, size, _ in found}
@@ -130,7 +129,7 @@ def _add(
 def _completed(
     found: CheckpointFolder, path: Path, layout: CheckpointLayout, trackers: Mapping[str, tuple[int, int] | None]
 ) -> CheckpointFolder:
-    """The same with what its markers and trackers show."""
+    """Return the folder updated by its markers and trackers."""
     if (path / SENTINEL).exists():
         found = replace(found, unfinished=True)
     for name in layout.markers:
@@ -147,7 +146,7 @@ def _completed(
 
 
 def _tracker(path: Path, roots: Sequence[Path]) -> tuple[int, int] | None:
-    """Step and mtime in ns of a tracker (``20``, or ``global_step20``); None where there is none that can be read."""
+    """Return step and mtime in ns of a tracker (``20``, or ``global_step20``); None without a readable one."""
     try:
         with opened(path, roots) as descriptor:
             text = os.pread(descriptor, 40, 0).strip().removeprefix(b"global_step")
@@ -157,7 +156,7 @@ def _tracker(path: Path, roots: Sequence[Path]) -> tuple[int, int] | None:
 
 
 def _weights_in(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Name, size and mtime in ns of the weight files, sorted; empty where there are none."""
+    """Return name, size and mtime in ns of the weight files, sorted; empty if there are none."""
     try:
         names = names_in(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -173,10 +172,10 @@ INDEX = ".index.json"
 
 
 def why_absent(folder: Path, sizes: Mapping[str, int], wanted: Collection[str], roots: Sequence[Path]) -> str:
-    """Why not one of a checkpoint's weight files is here; empty where at least one is.
+    """Return why all of a checkpoint's weight files are absent; empty if at least one is present.
 
     Args:
-        folder: of the checkpoint.
+        folder: the checkpoint's folder.
         sizes: bytes of the files in it, by relative name.
         wanted: the chosen weight files, with their index.
         roots: folders that links may not lead out of.

@@ -1,4 +1,4 @@
-"""Compares two checkpoints on this disk: with the base model that one names, and how far 16-bit weights moved."""
+"""Compares checkpoints on this disk: with the base model that one names, and how far 16-bit weights moved."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from grpo_watch.sources.checkpoints.weights import CheckpointWeights, ReadLimits
 from grpo_watch.sources.files.reading import inside, opened, read_small
 
 NAMES: Mapping[str, str] = {"adapter_config.json": "base_model_name_or_path", "config.json": "_name_or_path"}
-"""Files of a checkpoint and the key in which PEFT and transformers keep where the base came from."""
+"""Files of a checkpoint and the key of the base model's path in them (PEFT, transformers)."""
 LIMIT = 4_000_000
 
 
 def base_folder(checkpoint: Path, roots: Sequence[Path]) -> Path | None:
-    """The folder of the base model that a checkpoint names; None where it names none, or one outside ``roots``.
+    """Return the folder of the base model that a checkpoint names; None without one, or outside ``roots``.
 
-    A name of a hub is no path, and nothing is ever downloaded.
+    Names on a hub are ignored, and nothing is ever downloaded.
     """
     for name, key in NAMES.items():
         try:
@@ -44,9 +44,9 @@ def base_folder(checkpoint: Path, roots: Sequence[Path]) -> Path | None:
 
 
 def still_base(checkpoint: Path, weights: CheckpointWeights, roots: Sequence[Path], limits: ReadLimits) -> str:
-    """The base model's folder where every tensor of a full checkpoint is still the base's, byte by byte; else empty.
+    """Return the base model's folder if every tensor of a full checkpoint equals the base's bytes; else empty.
 
-    Empty too where the base is not on this disk, or most tensors are not in it (another type, an adapter, shards).
+    Also empty if the base is not on this disk, or lacks most tensors (another type, an adapter, shards).
     """
     if weights.kind is not CheckpointKind.FULL or weights.problems or not weights.tensors:
         return ""
@@ -57,7 +57,7 @@ def still_base(checkpoint: Path, weights: CheckpointWeights, roots: Sequence[Pat
         return ""
     found, known = weights.tensors, {} if base is None else base.tensors
     shared = [name for name in found.keys() & known.keys() if _form(found[name]) == _form(known[name])]
-    if 2 * len(shared) <= len(found):  # a tied head that only one of both saves does not matter
+    if 2 * len(shared) <= len(found):  # a tied head that only one of them saves does not matter
         return ""
     return str(folder) if all(found[name].checksum == known[name].checksum for name in shared) else ""
 
@@ -67,21 +67,21 @@ def _form(tensor: TensorDigest) -> tuple[str, tuple[int, ...]]:
 
 
 TENSORS, PART = 8, 1 << 20
-"""Tensors of the sample, and bytes of each: 16 MiB are read in all, which is 4 million weights of each checkpoint."""
+"""Tensors of the sample, and bytes of each: 16 MiB are read in all, 4 million weights of each checkpoint."""
 LEAST_ELEMENTS = 4096
 LEFT_OUT = ("embed", "wte", "lm_head")
-"""Parts of names: rows of tokens that did not occur get no gradient."""
+"""Parts of names that are left out: rows of tokens that did not occur get no gradient."""
 
 
 def movement(
     before: Path, checksums: Mapping[str, str], after: Path, tensors: Mapping[str, TensorDigest], roots: Sequence[Path]
 ) -> Movement | None:
-    """How many weights of each binary exponent changed; None where nothing is saved in 16 bits, or no longer there.
+    """Count changed weights by binary exponent; None if nothing is saved in 16 bits, or files are gone.
 
     Args:
         before: the earlier checkpoint's folder.
-        checksums: of its tensors: those that did not change at all are left out (they may be frozen on purpose).
-        after: the later one's.
+        checksums: its tensors' checksums; unchanged tensors are left out (they may be frozen on purpose).
+        after: the later checkpoint's folder.
         tensors: its digests.
         roots: folders that links may not lead out of.
     """
@@ -97,19 +97,19 @@ def movement(
 
 
 LEAST_MATRIX, SAMPLE = 256, 1 << 14
-"""Elements of a matrix, and bytes of it, that tell whether two are related: by chance, a cosine of 1 / sqrt(256)."""
+"""Fewest elements of a compared matrix, and bytes read of it: by chance, two have a cosine of 1 / sqrt(256)."""
 UNRELATED = 0.2
-"""Cosine below which they are not; what training leaves of a matrix between two checkpoints is 0.9 and more."""
+"""Cosine below which two matrices are unrelated; between two checkpoints of a training it is 0.9 and more."""
 GROWTH = 3.0
-"""Times as large, which only a matrix that began at zero becomes: a random walk from there to here keeps 1/3."""
+"""Ratio of sizes reached only by a matrix that began at zero: a random walk from there to here keeps 1/3."""
 
 
 def unrelated(
     before: Path, checksums: Mapping[str, str], after: Path, tensors: Mapping[str, TensorDigest], roots: Sequence[Path]
 ) -> tuple[int, int]:
-    """Of how many sampled matrices the values have nothing in common with the earlier ones, and how many were sampled.
+    """Return how many sampled matrices have nothing in common with their earlier values, and the sample's size.
 
-    Arguments as of ``movement``. Adapters begin at zero and are left out; other matrices that do have grown much.
+    Arguments as for ``movement``. Adapters begin at zero and are left out; other matrices that do so have grown much.
     """
     moved = [name for name in _moved(checksums, tensors, LEAST_MATRIX) if "lora_" not in name]
     known = [name for name in _spread(moved) if tensors[name].dtype in {"F32", *FRACTION}]
@@ -130,7 +130,7 @@ def _values(data: bytes, dtype: str) -> Sequence[float]:
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> bool | None:
-    """Whether two of about one size have nothing in common; None where one of them is zero or not finite."""
+    """Whether two matrices of similar size have nothing in common; None if one of them is zero or not finite."""
     if not all(map(isfinite, (*one, *other))):
         return None
     small, large = sorted(sqrt(fsum(value * value for value in side)) for side in (one, other))
@@ -141,7 +141,7 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> bool | None:
 
 
 def _moved(checksums: Mapping[str, str], tensors: Mapping[str, TensorDigest], least: int) -> list[str]:
-    """Names of matrices of at least so many elements that changed."""
+    """Return the names of changed matrices with at least ``least`` elements."""
     return sorted(
         name
         for name, one in tensors.items()
@@ -150,14 +150,14 @@ def _moved(checksums: Mapping[str, str], tensors: Mapping[str, TensorDigest], le
 
 
 def _spread(names: Sequence[str]) -> list[str]:
-    """At most ``TENSORS`` of them, evenly."""
+    """Pick at most ``TENSORS`` of the names, evenly spread."""
     return [names[index * len(names) // TENSORS] for index in range(TENSORS)] if len(names) > TENSORS else [*names]
 
 
 def _parts(
     before: Path, after: Path, names: Sequence[str], size: int, roots: Sequence[Path]
 ) -> dict[str, tuple[bytes, bytes]]:
-    """The first bytes of each tensor that both checkpoints hold in the same type and shape."""
+    """Return the first bytes of each tensor that both checkpoints hold with the same type and shape."""
     if not names:
         return {}
     try:
@@ -168,7 +168,7 @@ def _parts(
             if name in old and name in new and _alike(old[name][1], new[name][1])
         }
     except (SourceError, TensorFileError, ChangedWhileReadError, OSError):
-        return {}  # rotation may have deleted the earlier one
+        return {}  # rotation may have deleted the earlier checkpoint
     return {name: pair for name, pair in pairs.items() if len(pair[0]) == len(pair[1]) > 0}
 
 
@@ -192,7 +192,7 @@ def _movement(dtype: str, pairs: Sequence[tuple[bytes, bytes]]) -> Movement | No
     counts = tuple(
         (exponent - bias, count, found[1][exponent])
         for exponent, count in sorted(found[0].items())
-        if 0 < exponent < (1 << (15 - fraction)) - 1  # neither zeros and denormal numbers, nor what is not finite
+        if 0 < exponent < (1 << (15 - fraction)) - 1  # neither zeros and denormal numbers, nor infinities and NaN
     )
     return Movement(dtype, len(pairs), counts)
 
@@ -205,7 +205,7 @@ def _by_exponent(patterns: Counter[int], fraction: int) -> Counter[int]:
 
 
 def _locate(folder: Path, roots: Sequence[Path]) -> Mapping[str, tuple[Path, Extent]]:
-    """Where each tensor of a checkpoint folder lies, by the name that its digest has."""
+    """Map the digested names of a checkpoint folder's tensors to their files and extents."""
     names: Mapping[str, os.stat_result] = names_in(folder)
     found = choose(names)
     if found is None:

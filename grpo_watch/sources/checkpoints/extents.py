@@ -1,4 +1,4 @@
-"""Where a tensor lies in its file."""
+"""The place of a tensor in its file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, TypeGuard
 
 MAX_DIMENSIONS = 64
-"""Of a tensor; numpy's own limit."""
+"""Most dimensions of a tensor; numpy's own limit."""
 
 WHOLE_FILE = "FILE"
-"""Stands for the data type where a file is hashed as a whole because its tensors can't be distinguished."""
+"""Stands for the data type if a file is hashed as a whole because its tensors can't be distinguished."""
 
 BITS: Mapping[str, int] = MappingProxyType(
     {"BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32, "F32": 32}
@@ -23,11 +23,10 @@ BITS: Mapping[str, int] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where one tensor lies: ``start`` and ``end`` are byte offsets in the file.
+    """The place of one tensor: ``start`` and ``end`` are byte offsets in the file.
 
-    ``strides`` (in elements) are given only where the elements don't follow each other in the order of their indices;
-    the bytes are then those that the tensor spans. ``replicated``: every rank that saved the tensor must hold the same
-    (None: the file does not say).
+    ``strides`` (in elements) are set only if the elements are not contiguous; the bytes are then the tensor's whole
+    span. ``replicated``: every rank that saved the tensor must hold the same values (None: unknown).
     """
 
     name: str
@@ -40,7 +39,7 @@ class Extent:
 
 
 def naturals(value: Any) -> TypeGuard[list[int] | tuple[int, ...]]:
-    """A short list of numbers that fit a file offset: products of longer or larger ones could take for ever."""
+    """Whether the value is a short list of numbers that fit a file offset; products of others could take forever."""
     if not isinstance(value, (list, tuple)) or len(value) > MAX_DIMENSIONS:
         return False
     for number in value:  # noqa: SIM110  asked for every tensor of every file: twice as fast as all()
@@ -50,7 +49,7 @@ def naturals(value: Any) -> TypeGuard[list[int] | tuple[int, ...]]:
 
 
 def human(size: int) -> str:
-    """A number of bytes for people: ``10 GB``, ``12 KB``."""
+    """Format a number of bytes for people: ``10 GB``, ``12 KB``."""
     units = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
     power = max(0, min((len(str(size)) - 1) // 3, len(units) - 1))
     return f"{size / 1000**power:.3g} {units[power]}"

@@ -11,33 +11,33 @@ from typing import Any, TypeAlias
 from grpo_watch.errors import NotUnderstoodError, TensorFileError
 
 MAX_OPCODES = 6_000_000
-"""Opcodes of any one pickle. torch 2.13 takes 32 for a tensor and 42 for a parameter."""
+"""Most opcodes of a pickle. torch 2.13 takes 32 for a tensor and 42 for a parameter."""
 BASE_OPCODES = 300_000
-"""Opcodes that need no storage of their own: settings, names, views (7,000 of them). Read in about a second …"""
+"""Opcodes allowed without any storage: settings, names, views (7,000 of them). Read in about a second …"""
 PER_STORAGE = 600
-"""… those that come with each storage next to the pickle (of torch 2.13 a DTensor takes 133 on a mesh of one dimension,
-140 of two, 185 with three and five axes; a ShardedTensor 244) …"""
+"""… further opcodes per storage next to the pickle (of torch 2.13 a DTensor takes 133 on a mesh of one dimension, 140
+of two, 185 with three and five axes; a ShardedTensor 244) …"""
 BYTES_PER_OPCODE = 1024
-"""… and one for this many further bytes, which take as long to hash: DeepSpeed's modules are views of a few storages,
-18,900 of a mixture of 48 layers with 128 experts, of 43 opcodes each."""
+"""… and one for this many further bytes, which take as long to hash: DeepSpeed's modules are views of a few storages; a
+mixture of 48 layers with 128 experts has 18,900 of 43 opcodes each."""
 MAX_NAME = 500
-"""Characters of a module or of a name in it; each is joined again whenever it is asked for."""
+"""Characters of a module or a name in it, which are joined again at each use."""
 
 
 NAMELESS = "a method"
-"""What a call of something without a name is called; no dotted name looks like it."""
+"""Stands for the name of an unnamed callee; no dotted name looks like it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickledName:
-    """A class or function that a pickle names. Nothing is ever looked up by it."""
+    """A class or function that a pickle names, never looked up."""
 
     path: str
 
 
 @dataclass(slots=True, eq=False)
 class PickledCall:
-    """What unpickling would call or construct; ``state`` is what it would then set on the result."""
+    """A call or construction in a pickle; ``state`` is what unpickling would then set on the result."""
 
     function: str
     arguments: tuple[Any, ...]
@@ -61,34 +61,33 @@ class PickledSequence:
 
 @dataclass(frozen=True, slots=True)
 class PersistentId:
-    """A persistent id: in torch's files the description of a storage that lies next to the pickle."""
+    """A persistent id: in torch's files, the description of a storage next to the pickle."""
 
     what: Any
 
 
 Node: TypeAlias = Any
-"""One of the classes above, a tuple of nodes, or a plain text, number, bytes, bool or None."""
+"""One of the classes above, a tuple of nodes, or plain text, number, bytes, bool or None."""
 
 
 class _StackMark:
-    """Where a group of stack items begins."""
+    """The beginning of a group of stack items."""
 
 
 def read_pickle(raw: bytes, name: str, refused: Callable[[str], bool], storages: int = 0, held: int = 0) -> Node:
-    """What a pickle describes, as nodes.
+    """Return the content of a pickle as nodes.
 
-    An opcode of one byte can make an object of a hundred: how many there may be depends on what lies beside.
+    An opcode of one byte can make an object of a hundred, so their number is limited by the storages and bytes.
 
     Args:
         raw: the whole pickle; protocols 0 to 5.
-        name: how errors call it.
-        refused: whether a dotted name may not occur at all; the first such name ends the reading. Every other name
-            stands for itself.
-        storages: members of the archive, of which each tensor needs one.
-        held: their bytes, of which every tensor needs some.
+        name: its name in errors.
+        refused: whether a dotted name is forbidden; the first such name ends reading. Other names become inert nodes.
+        storages: members of the archive; each tensor needs one.
+        held: their bytes; each tensor needs some.
 
     Raises:
-        NotUnderstoodError: opcodes that no file of torch is known to need, or too many.
+        NotUnderstoodError: opcodes that no known file of torch needs, or too many.
         TensorFileError: damaged or refused.
     """
     reader = _Reader(name, refused)
@@ -124,7 +123,7 @@ class _Reader:
             _DO[opcode](self, argument)
         elif opcode not in _WITHOUT_EFFECT:
             if opcode == "INST":
-                self.name(argument)  # may be one that is refused
+                self.name(argument)  # may be a refused name
             raise NotUnderstoodError(f"{self._name}: not read: pickle opcode {opcode}, which no tensor needs")
 
     def pop(self) -> Node:
@@ -140,7 +139,7 @@ class _Reader:
         return top
 
     def group(self) -> list[Node]:
-        """Everything above the topmost mark, which goes too."""
+        """Pop all items above the topmost mark, and the mark."""
         group: list[Node] = []
         while not isinstance(top := self.stack.pop(), _StackMark):
             group.append(top)
@@ -185,7 +184,7 @@ class _Reader:
         self.memo[len(self.memo) if argument is None else int(argument)] = top
 
     def extend(self, group: list[Node]) -> None:
-        """A list, or an object that is filled like one (a deque)."""
+        """Extend a list, or an object that is filled like one (a deque)."""
         top = self.top(PickledSequence, PickledCall)
         top.items.extend(enumerate(group, len(top.items)) if isinstance(top, PickledCall) else group)
 

@@ -1,4 +1,4 @@
-"""Reads the files that the callback writes: bounded lines, checked one by one."""
+"""Reads the callback's probe files: bounded lines, validated one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grpo_watch.sources.files.tail import SplitLine, Tail
 
 SCHEMA = "probe/1"
 MOST_TENSORS = 100_000
-"""Tensors of one line; a model with more is none."""
+"""Most tensors of one line; no model has more."""
 MODULUS = 1 << 64
 
 SAMPLED: Mapping[str, str] = MappingProxyType(
@@ -30,16 +30,16 @@ SAMPLED: Mapping[str, str] = MappingProxyType(
         "seed": "request_seed",
     }
 )
-"""Settings by what the callback calls them."""
+"""The callback's names of sampling settings, and the settings."""
 
 
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Moment: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=1 << 62)]
-"""Unix seconds of the machine that wrote it; 0: it does not say."""
+"""Unix seconds by the clock of the machine that wrote them; 0: unknown."""
 
 
 class ProbeStart(msgspec.Struct, frozen=True):
-    """A process began to train: its rank of so many, its random seed, the trainer's arguments, how it samples."""
+    """A process began to train: its rank, the number of processes, random seed, arguments, sampling settings."""
 
     rank: Natural = 0
     ranks: Natural = 0
@@ -51,7 +51,7 @@ class ProbeStart(msgspec.Struct, frozen=True):
 
 
 class ProbedTensor(msgspec.Struct, frozen=True, array_like=True):
-    """What one process holds of one tensor, by the shape of the whole.
+    """One process's part of a tensor, with the shape of the whole tensor.
 
     ``checksum`` is empty for a shard without elements. ``parts`` shards make up the whole; 0: unknown to the probe.
     ``copy`` numbered the replicas in earlier versions.
@@ -64,10 +64,10 @@ class ProbedTensor(msgspec.Struct, frozen=True, array_like=True):
     parts: int
 
     def __post_init__(self) -> None:
-        """A checksum that is no number makes the line a bad one.
+        """Check the checksum.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is no number.
         """
         int(self.checksum or "0", 16)
 
@@ -78,7 +78,7 @@ class ProbedTensor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ProbedWeights(msgspec.Struct, frozen=True):
-    """Checksums that one process took. ``unread``: what it could not read, and why."""
+    """Checksums taken by one process. ``unread``: the tensors that it could not read, and why."""
 
     of: Literal["policy", "frozen"]
     tensors: Annotated[dict[str, ProbedTensor], msgspec.Meta(max_length=MOST_TENSORS)]
@@ -109,7 +109,7 @@ class _Head(msgspec.Struct):
 
 
 def read_line(data: bytes) -> ProbeLine | None:
-    """What a line says; None for one of another schema or kind.
+    """Return the parsed line; None for another schema or kind.
 
     Raises:
         ValueError: it is no JSON object, or lacks what its kind needs.
@@ -124,7 +124,7 @@ def read_line(data: bytes) -> ProbeLine | None:
 
 
 def sampled(sampling: object) -> dict[str, Scalar]:
-    """The settings among what the callback says of sampling."""
+    """Return the settings in the callback's sampling parameters."""
     return {
         SAMPLED[name]: value
         for name, value in (sampling.items() if isinstance(sampling, dict) else ())
@@ -133,14 +133,14 @@ def sampled(sampling: object) -> dict[str, Scalar]:
 
 
 AHEAD = 8
-"""Lines of a process that are held at once; one whose lines wait for others is not read further (up to 190 kB each)."""
+"""Lines of a process held at once; while they wait for others, no more are read (up to 190 kB each)."""
 ONE_STEP = 120.0
-"""Seconds between two lines of one step from which on they are of two starts of the job, which loads its model again.
+"""Seconds between two lines of one step from which they belong to two starts of the job, which reloads its model.
 Processes end a step together."""
 
 
 class PendingLine(NamedTuple):
-    """A line that waits for other processes, and how reading would continue with it."""
+    """A line that waits for other processes, and the state from which reading continues with it."""
 
     resume: Mapping[str, Scalar]
     line: ProbedWeights
@@ -155,8 +155,8 @@ def of_one_step(one: ProbedWeights, other: ProbedWeights) -> bool:
 class ProcessFile:
     """The lines of one process, at most ``AHEAD`` of them at once.
 
-    ``failed`` says why reading stopped, until it continues; ``unread`` what the newest line could not read; ``lines``
-    counts what was read; ``paused``: there may be more, which is read once fewer lines are held.
+    ``failed``: why reading stopped, until it continues; ``unread``: tensors that the newest line lacks; ``lines``:
+    lines read; ``paused``: there may be more lines, read once fewer are held.
     """
 
     def __init__(self, path: Path, roots: Sequence[Path], key: str, state: Mapping[str, Scalar]) -> None:
@@ -170,11 +170,11 @@ class ProcessFile:
 
     @property
     def paused(self) -> bool:
-        """Whether there may be more to read at once."""
+        """Whether there may be more lines to read at once."""
         return self._reading is not None
 
     def read(self, stats: SourceStats, *, last: bool) -> Iterator[ProbeStart]:
-        """Take new lines; starts are given out, weights are held."""
+        """Read new lines; starts are yielded, weights are held."""
         if self._reading is None:
             self._reading = self.tail.finish() if last else self.tail.read()
         elif last and not self._last:
@@ -189,13 +189,13 @@ class ProcessFile:
             yield from self._read_line(line, stats)
 
     def state(self) -> Mapping[str, Scalar]:
-        """Where reading would continue: with the first line that is held."""
+        """Where reading continues: with the first held line."""
         return self.held[0].resume if self.held else self._resume(self.tail.cursor(self.key))
 
     def drop_before(self, now: ProbedWeights) -> None:
-        """Forget lines that lie before the clock's: nothing will be joined with them any more.
+        """Drop lines before the clock's current one, which nothing can join any more.
 
-        A process may have missed starts of the job, or written a step that the first one did not come to.
+        A process may have missed starts of the job, or written a step that the first one never reached.
         """
         while self.held and not of_one_step(self.held[0].line, now) and _order(self.held[0].line) < _order(now):
             self.held.popleft()
@@ -232,5 +232,5 @@ class ProcessFile:
 
 
 def _order(line: ProbedWeights) -> tuple[float, int, bool]:
-    """What grows from line to line of one process."""
+    """Return a key that grows from line to line of one process."""
     return line.time, line.step, line.of == "frozen"

@@ -1,4 +1,4 @@
-"""Turns what the callback or a training loop wrote of its weights into digests; the shards of a tensor add up."""
+"""Turns weights probed by the callback or a training loop into digests, joining the shards of each tensor."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, logged_conf
 
 
 def joined(lines: Sequence[ProbedWeights]) -> dict[str, TensorDigest]:
-    """The tensors of all lines of one step.
+    """Return the tensors of all lines of one step.
 
-    A tensor whose shards are all there has its own name, whatever the sharding; else each shard that is there is
-    called ``name@rank/ranks``. Of replicas, which earlier versions wrote, the first counts.
+    A tensor with all its shards has its own name, however it is sharded; otherwise each present shard is called
+    ``name@rank/ranks``. Of replicas, which earlier versions wrote, the first counts.
     """
     tensors: dict[str, TensorDigest] = {}
     held: dict[str, list[tuple[ProbedWeights, ProbedTensor]]] = {}
@@ -59,14 +59,14 @@ def _digest(entry: ProbedTensor, value: int) -> TensorDigest:
 FILE = re.compile(r"grpo-watch-probe-(\d{1,6})\.jsonl")
 KINDS = {"policy": CheckpointKind.PROBE, "frozen": CheckpointKind.FROZEN}
 PATIENCE = 2
-"""Probes that the first process may be ahead of another before that one is no longer waited for."""
+"""Probes that the first process may be ahead of another before the other is no longer waited for."""
 
 
 class ProbeSource(ChannelSource):
-    """Joins the files of a run's processes by step; the one of the lowest rank is the clock.
+    """Joins the files of a run's processes by step; the lowest rank's file is the clock.
 
-    A step is given out once every process that writes has reached it, has failed, or is two probes behind.
-    ``stats.problem`` says who failed.
+    A step is emitted once every writing process has reached it, has failed, or is two probes behind. ``stats.problem``
+    names the failed ones.
     """
 
     def _begin(self) -> None:
@@ -81,7 +81,7 @@ class ProbeSource(ChannelSource):
         yield from self._read(None, last=True)
 
     def cursor(self) -> Cursor:
-        """Where reading would continue."""
+        """Where reading continues."""
         state = dict(self._state)
         for file in self._files.values():
             state |= file.state()
@@ -89,7 +89,7 @@ class ProbeSource(ChannelSource):
         return Cursor(self.name, "", passed, state)
 
     def close(self) -> None:
-        """Free the file handles."""
+        """Close all files."""
         for file in self._files.values():
             file.tail.close()
 
@@ -104,7 +104,7 @@ class ProbeSource(ChannelSource):
         self.stats.problem = self._problem()
 
     def _pieces(self, ranks: Sequence[ProcessFile], seen: float | None, *, last: bool) -> Iterator[Item]:
-        """Read a piece of each file, and give out the steps that are whole."""
+        """Read a piece of each file, and yield the complete steps."""
         for file in ranks:
             for line in file.read(self.stats, last=last):
                 yield from self._started(line, first=file is ranks[0])
@@ -112,11 +112,11 @@ class ProbeSource(ChannelSource):
             yield from self._steps(ranks[0], ranks[1:], seen, last=last)
 
     def _look(self) -> None:
-        """Find the files; there may be more of them from time to time."""
+        """Find the files; more may appear over time."""
         try:
             names = sorted(path.name for path in self._path.iterdir() if FILE.fullmatch(path.name))
         except OSError:
-            return  # what is open is read on; a folder that can't be listed is reported by discovery
+            return  # open files are still read; discovery reports a folder that can't be listed
         for name in names:
             key = name.removeprefix("grpo-watch-probe-").removesuffix(".jsonl")
             if key not in self._files:
@@ -131,7 +131,7 @@ class ProbeSource(ChannelSource):
                 file.drop_before(now)
             writers = [file for file in others if int(file.key) < now.writers]
             if any(file.paused and not file.held for file in writers):
-                return  # what was held of it was of another start: it is read on first
+                return  # held lines belong to another start: they are read on first
             silent = [file for file in writers if not file.held and not file.failed]
             missing = now.writers - 1 - len(writers)
             if (silent or missing > 0) and not last and len(clock.held) <= PATIENCE:
@@ -155,7 +155,7 @@ class ProbeSource(ChannelSource):
         )
 
     def _started(self, start: ProbeStart, *, first: bool) -> Iterator[Item]:
-        """The settings that the first process knows, and what the random seeds of all say."""
+        """Yield the first process's settings, and whether the random seeds of all processes are the same."""
         origin = "the callback"
         if first:
             self._seeds = {}
@@ -172,7 +172,7 @@ class ProbeSource(ChannelSource):
             yield RunConfig(None, None, {"rank_seeds": same}, self.name, self.segment, FROM_ARGUMENTS)
 
     def _problem(self) -> str:
-        """Who failed or can't be read."""
+        """Return which processes failed or can't be read."""
         for file in self._files.values():
             if file.failed or file.tail.problem or file.unread:
                 return file.failed or file.tail.problem or file.unread

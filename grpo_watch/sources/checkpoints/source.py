@@ -1,4 +1,4 @@
-"""Turns the checkpoint folders of a run into checksums, once each of them is complete."""
+"""Turns a run's checkpoint folders into checksums once they are complete."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from grpo_watch.sources.step_folder import EntryResult, StepFolder, SweepEntry
 log = logging.getLogger("grpo_watch.checkpoints")
 
 SETTLED = 120.0
-"""Seconds without a change after which weights newer than the marker are judged all the same (copied files)."""
+"""Seconds without a change after which weights newer than the marker are judged anyway (copied files)."""
 
 
 class CheckpointOutcome(EntryResult, frozen=True):
-    """What became of one checkpoint folder."""
+    """The result for one checkpoint folder."""
 
     weights: CheckpointWeights | None = None
     movement: Movement | None = None
@@ -43,13 +43,13 @@ def judge_checkpoint(
     limits: ReadLimits = UNLIMITED,
     before: tuple[Path, Mapping[str, str]] | None = None,
 ) -> CheckpointOutcome:
-    """Digest one folder; a top-level function of plain values, so that a worker process can run it. Never raises.
+    """Digest one folder. Top-level with plain arguments, so that a worker process can run it; never raises.
 
     Args:
-        folder: the checkpoint's.
+        folder: the checkpoint's folder.
         roots: folders that links may not lead out of.
         limits: how its files are read.
-        before: folder and checksums of the checkpoint before; None for the first, which is compared with its base.
+        before: folder and checksums of the previous checkpoint; None for the first, which is compared with its base.
     """
     try:
         weights = digest_checkpoint(folder, roots, limits)
@@ -71,7 +71,7 @@ def judge_checkpoint(
 def _beside(
     before: Path, checksums: Mapping[str, str], folder: Path, weights: CheckpointWeights, roots: Sequence[Path]
 ) -> CheckpointOutcome:
-    """With what the comparison shows; what was digested is judged, whatever that meets."""
+    """Return the outcome with the comparison's results; errors of the comparison leave the digest valid."""
     both = (before, checksums, folder, weights.tensors, roots)
     try:
         likeness = unrelated(*both) if weights.kind is CheckpointKind.FULL else (0, 0)
@@ -91,17 +91,17 @@ def _leads_out(folder: Path, roots: Sequence[Path]) -> bool:
 class CheckpointSource(StepFolder):
     """Watches a folder and digests each complete checkpoint in it, by rising step.
 
-    Complete means: weight files are there, what the framework writes last (``CheckpointLayout``) is there and whole,
-    and no ``checkpoint-is-incomplete.txt``; or the tracker next to the folders names this step or a later one. Live,
-    two polls must also see the same weight files, and where these are newer than the marker (a resumed run saves the
-    same step again, the old marker still lies there) nothing may have changed for two minutes. A folder without any
-    weight file is not judged, nor one that vanishes meanwhile.
+    Complete means: it has weight files, the file that the framework writes last (``CheckpointLayout``) is whole, and
+    there is no ``checkpoint-is-incomplete.txt``; or the tracker next to the folders names this step or a later one.
+    Live, two polls must also see the same weight files, and if these are newer than the marker (a resumed run saves the
+    same step again beside the old marker), nothing may have changed for two minutes. Folders without weight files, and
+    those that vanish meanwhile, are not judged.
 
-    ``finish`` also accepts folders without the marker if not one checkpoint here has it (it was stripped when the run
-    was packed, or the framework does not write it) and their weights are whole; else a folder without its marker is
-    a save that was cut short, and is counted.
+    ``finish`` also accepts folders without the marker if no checkpoint here has it (stripped when the run was packed,
+    or never written by the framework) and their weights are whole; else a folder without its marker counts as an
+    interrupted save.
 
-    A link to another checkpoint of this folder is passed over; one out of the roots is refused and reported in
+    Links to other checkpoints of this folder are skipped; links out of the roots are refused and reported in
     ``stats.problem``. A step saved again with the same bytes is not emitted again.
     """
 
@@ -122,7 +122,7 @@ class CheckpointSource(StepFolder):
 
     @property
     def settling(self) -> bool:
-        """Whether a checkpoint was there at the last poll that is judged once it has stayed as it is for a while."""
+        """Whether the last poll saw a checkpoint that is judged once it has stayed unchanged for a while."""
         return self._settling
 
     def _new(self, seen: float | None) -> Iterator[Item]:
@@ -141,11 +141,11 @@ class CheckpointSource(StepFolder):
                 self.stats.skip(Skip.TRUNCATED, f"{found.path.name}: the save was cut short: {_lacks(found)}")
 
     def cursor(self) -> Cursor:
-        """Where reading would continue."""
+        """Where reading continues."""
         return self._sweep.cursor(self.name, {})
 
     def _listed(self, seen: float | None) -> Mapping[int, SweepEntry]:
-        """The checkpoints that are complete, by step."""
+        """Return the complete checkpoints, by step."""
         listed = list_checkpoints(self._path, self._roots)
         self._found = {found.step: found for found in listed.folders}
         for problem in listed.refused:
@@ -172,7 +172,7 @@ class CheckpointSource(StepFolder):
         return settled
 
     def _is_settled(self, found: CheckpointFolder, seen: float) -> bool:
-        """Whether an earlier poll saw the same files; long enough ago where the marker is older than the weights."""
+        """Whether an earlier poll saw the same files; long enough ago if the marker is older than the weights."""
         known, since = self._since.get(found.step, (None, seen))
         if known != found:
             self._since[found.step] = found, seen
@@ -202,7 +202,7 @@ class CheckpointSource(StepFolder):
             yield from self._emit(found, result.weights, result, seen)
 
     def _size_of(self, found: CheckpointFolder) -> dict[str, str]:
-        """For people who wait: how much there is to read, and how long that takes at the limit."""
+        """Return for people who wait how much there is to read, and how long that takes at the limit."""
         size = sum(size for _, size, _ in found.weights)
         described = {"checkpoint": _shown(found.path, self._roots), "size": human(size)}
         return {**described, "seconds": f"{size / self._limits.io_limit:.0f}"} if self._limits.io_limit else described
@@ -244,7 +244,7 @@ class CheckpointSource(StepFolder):
         self._tell(result.skip or Skip.UNREADABLE, result.failure)
 
     def _tell(self, reason: Skip, problem: str, *, refused: bool = True) -> None:
-        """Count it once, however often it is met; a refusal is a problem of the channel as well."""
+        """Count a problem once; a refusal is also a problem of the channel."""
         if problem not in self._reported:
             self._reported.add(problem)
             self.stats.skip(reason, problem)
@@ -253,7 +253,7 @@ class CheckpointSource(StepFolder):
 
 
 def _lacks(found: CheckpointFolder) -> str:
-    """What the framework writes last and did not."""
+    """Return the marker that the framework writes last and that is missing."""
     layout = layout_of(found.path.name) or next(
         filter(None, (layout_of(folder.name) for folder in found.path.parents)), None
     )
@@ -262,13 +262,13 @@ def _lacks(found: CheckpointFolder) -> str:
 
 
 def joint_digest(weights: CheckpointWeights) -> str:
-    """One hash over all tensors (names, types, shapes, bytes) and problems."""
+    """Return one hash over all tensors (names, types, shapes, bytes) and problems."""
     parts = [f"{name}\0{one.dtype}{one.shape}{one.checksum}" for name, one in sorted(weights.tensors.items())]
     return str(xxhash.xxh3_128_hexdigest("\0".join([*parts, *weights.problems]).encode("utf-8", "surrogatepass")))
 
 
 def _shown(path: Path, roots: Sequence[Path]) -> str:
-    """The path below the run folder where it lies in it, however either was named; else the absolute path."""
+    """Return the path relative to the run folder if it lies in it, however either was named; else absolute."""
     places = (path, real_path(path.parent) / path.name)
     below = (place.relative_to(root) for root in roots for place in places if place.is_relative_to(root))
     return next(map(Path.as_posix, below), str(places[-1]))

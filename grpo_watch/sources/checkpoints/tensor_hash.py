@@ -1,6 +1,6 @@
-"""Turns a weight file into exact checksums per tensor, with memory that does not grow with the file.
+"""Computes exact checksums per tensor of a weight file, with memory that does not grow with the file.
 
-It is read in chunks, and the page cache is left as it was.
+Reads in chunks, and leaves the page cache as it was.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from grpo_watch.sources.checkpoints.extents import Extent, human
 from grpo_watch.sources.checkpoints.tensor_layout import read_layout
 
 PROBES = 32
-"""Places of a file that are looked at before it is read."""
+"""Places of a file that are sampled before it is read."""
 UNNOTICED = 8 << 20
-"""Bytes of a file that takes no room worth freeing."""
+"""Bytes of a file too small to be worth dropping from the page cache."""
 STRETCH = 1 << 20
-"""Bytes after which the progress is reported and the kernel is asked to drop what was read."""
+"""Bytes between two reports of progress, and requests that the kernel drop the pages read."""
 
 
 def is_uncached(descriptor: int, size: int) -> bool:
-    """Whether a file has to come from the disk: most of it is not in the cache (not just written, not in use).
+    """Whether a file has to come from the disk: most of it is not in the cache (neither just written nor in use).
 
-    Asks for single bytes spread over the file, without having any of them read. False where that can't be known.
+    Probes single bytes spread over the file without causing reads. False if unknown.
     """
     if size < UNNOTICED or not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return False
@@ -48,22 +48,22 @@ def _is_cached(descriptor: int, place: int) -> bool:
 
 
 CHUNK = 1 << 18
-"""Bytes read at once: they stay in the second-level cache while they are hashed and inspected."""
+"""Bytes read at once; they stay in the second-level cache while they are hashed and inspected."""
 PAGE = 1 << 12
 Progress: TypeAlias = Callable[[int], None]
-"""Called with the number of bytes just read; it may wait, which slows the reading down."""
+"""Called with the number of bytes just read; may wait, to slow reading down."""
 
 
 class FileReader:
-    """One reader of an open file with one buffer, into which ``preadv`` copies.
+    """Reads an open file into one buffer with ``preadv``.
 
     ``buffer`` and ``raw``, a view of it, hold the bytes ``start`` to ``end`` of the file.
 
     Args:
         descriptor: open for reading; its position is not used.
-        name: how errors call the file.
-        progress: called with what was read, now and then.
-        drops: whether the kernel shall drop what was read from its page cache.
+        name: the file's name in errors.
+        progress: called now and then with the bytes read.
+        drops: whether the kernel should drop the pages read from its page cache.
     """
 
     def __init__(self, descriptor: int, name: str, progress: Progress | None = None, *, drops: bool = False) -> None:
@@ -73,9 +73,9 @@ class FileReader:
         self.raw = memoryview(self.buffer)
 
     def hold(self, at: int, until: int, width: int) -> None:
-        """Have the bytes around an offset, in elements of so many bytes; ``until`` is where reading on is of no use.
+        """Fill the buffer around an offset, in elements of ``width`` bytes, at most up to ``until``.
 
-        Begins with a whole page, since these are copied faster, or at ``at`` where that would cut an element in two.
+        Begins at a page, since whole pages are copied faster, or at ``at`` if a page would split an element.
 
         Raises:
             ChangedWhileReadError: the file is shorter than it was.
@@ -98,7 +98,7 @@ class FileReader:
             self.flush()
 
     def flush(self) -> None:
-        """Account for what was read since the last time, which is one stretch of the file."""
+        """Account for the bytes read since the last call, at most one stretch of the file."""
         count = self.end - self._from
         if count and self._drops:
             with suppress(OSError):  # advice only
@@ -109,14 +109,14 @@ class FileReader:
 
 
 MOST_TIMES = 4
-"""How often a file's bytes may be hashed where tensors overlap. Tied weights share one place and are hashed once; a
-model whose layers are views of one fused storage needs twice its size."""
+"""How often a file's bytes may be hashed if tensors overlap. Tied weights share one place and are hashed once; a model
+whose layers are views of one fused storage needs twice its size."""
 
 
 class Float(NamedTuple):
-    """How a float that is not finite looks: its exponent bits, in the last two bytes of the element, are all set.
+    """How non-finite floats look: all exponent bits, in the last two bytes of the element, are set.
 
-    ``last`` are the last bytes that have all of theirs, and ``before`` the bits of the byte before (0: none).
+    ``last``: last bytes with all their exponent bits set; ``before``: exponent bits of the byte before (0: none).
     """
 
     width: int
@@ -124,9 +124,9 @@ class Float(NamedTuple):
     before: int = 0
 
     def nonfinite(self, buffer: bytearray, begin: int, stop: int) -> int:
-        """How many elements from one byte of the buffer to another are NaN or infinite.
+        """Count the NaN and infinite elements between two bytes of the buffer.
 
-        In weights below 2 no exponent has all bits of its last byte set, so the last bytes say it alone.
+        In weights below 2 no exponent has all bits of its last byte set, so the last bytes alone suffice.
         """
         last = buffer[begin + self.width - 1 : stop : self.width]
         if not any(byte in last for byte in self.last):
@@ -139,7 +139,7 @@ class Float(NamedTuple):
         return (int.from_bytes(marks, "big") & int.from_bytes(marked, "big")).bit_count()
 
     def is_zero(self, piece: bytearray) -> bool:
-        """Whether all elements are zero (a negative zero is one)."""
+        """Whether all elements are zero (including negative zeros)."""
         zeros = bytes(len(piece))
         if piece != zeros and self.last:
             piece[self.width - 1 :: self.width] = piece[self.width - 1 :: self.width].replace(b"\x80", b"\0")
@@ -160,9 +160,9 @@ FLOATS: Mapping[str, Float] = MappingProxyType(
         "F8_E4M3": Float(1, _having(0x7F)),
     }
 )
-"""E4M3 has no infinity, and one NaN: all its bits set."""
+"""Formats of floats; E4M3 has no infinity, and one NaN: all its bits set."""
 PLAIN = Float(1, b"")
-"""Of every other type the bytes; they are looked at only until one is not zero."""
+"""Other types are inspected byte by byte, up to the first nonzero one."""
 
 Layout: TypeAlias = Callable[[int, str], tuple[Extent, ...]]
 
@@ -170,13 +170,13 @@ Layout: TypeAlias = Callable[[int, str], tuple[Extent, ...]]
 def digest_file(
     descriptor: int, name: str, progress: Progress | None = None, layout: Layout = read_layout
 ) -> dict[str, TensorDigest]:
-    """Digest every tensor of an open weight file, in file order; a place that tensors share is read once.
+    """Digest every tensor of an open weight file, in file order; shared places are read once.
 
     Args:
         descriptor: open for reading; its position is not used.
-        name: how errors call the file.
-        progress: called with what was read.
-        layout: finds where its tensors lie; ``whole_file`` where they can't be distinguished.
+        name: the file's name in errors.
+        progress: called with the bytes read.
+        layout: locates its tensors; ``whole_file`` if they can't be distinguished.
 
     Raises:
         TensorFileError: truncated, refused, or changed while it was read.
@@ -204,9 +204,9 @@ def _place(extent: Extent) -> tuple[Any, ...]:
 
 
 def _digest(extent: Extent, reader: FileReader, last: int) -> TensorDigest:
-    """Checksum, number of non-finite elements and whether all elements are zero.
+    """Return checksum, number of non-finite elements, and whether all elements are zero.
 
-    Of a tensor with strides all bytes that it spans are read, and the checksum covers shape and strides as well.
+    Tensors with strides are read over their whole span, and the checksum also covers shape and strides.
     """
     checksum, kind = xxhash.xxh3_128(), FLOATS.get(extent.dtype, PLAIN)
     nonfinite, zero = 0, extent.end > extent.start

@@ -1,6 +1,6 @@
-"""Where the tensors of a weight file lie, as the header of safetensors or the zip and pickle of torch says.
+"""Locates the tensors of a weight file by the header of safetensors, or the zip and pickle of torch.
 
-No claim of a header is believed unchecked, nothing is unpickled; a file that is not understood is one piece.
+Every claim of a header is checked, nothing is unpickled; a file that is not understood is one piece.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from grpo_watch.sources.checkpoints.extents import BITS, WHOLE_FILE, Extent, hum
 from grpo_watch.sources.checkpoints.torch_pickle import StoredTensor, read_tensors
 
 MAX_HEADER = 100_000_000
-"""Bytes; the limit of the safetensors library (0.8.0, ``MAX_HEADER_SIZE``)."""
+"""Most bytes of a header; the limit of the safetensors library (0.8.0, ``MAX_HEADER_SIZE``)."""
 MAX_PARTS = 4_000_000
-"""Commas and brackets of a header, each of which may cost a hundred bytes when it is parsed. A tensor has about ten,
-so this is 400,000 of them; a mixture of 61 layers with 320 experts each has 59,400."""
+"""Most commas and brackets of a header, each of which may cost a hundred bytes when parsed. A tensor has about ten, so
+this allows 400,000 of them; a mixture of 61 layers with 320 experts each has 59,400."""
 NAME = re.compile(r"[^\ud800-\udfff]{0,1000}", re.DOTALL)
-"""Of a tensor: Unicode, as the library demands, and not without end; the longest of PEFT have about 200 characters."""
+"""Names of tensors: Unicode, as the library demands, of limited length; PEFT's longest have about 200 characters."""
 DTYPE = re.compile(r"[A-Za-z0-9_.]{1,32}")
-"""Of every data type, also of those that later versions add."""
+"""Names of data types, including those of later versions."""
 
 
 def read_header(descriptor: int, name: str) -> tuple[Extent, ...]:
-    """The tensors of an open safetensors file, in file order.
+    """Return the tensors of an open safetensors file, in file order.
 
     Args:
         descriptor: open for reading; its position is not used.
-        name: how errors call the file.
+        name: the file's name in errors.
 
     Raises:
         TensorFileError: truncated, or the header contradicts itself or the file.
@@ -73,7 +73,7 @@ def _entries(name: str, raw: bytes) -> list[tuple[str, Any]]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object that still shows names given twice."""
+    """A JSON object that keeps duplicate names."""
 
 
 def _extent(name: str, tensor: str, entry: Any, base: int) -> Extent:
@@ -92,7 +92,7 @@ def _extent(name: str, tensor: str, entry: Any, base: int) -> Extent:
 
 
 def _check_layout(name: str, extents: list[Extent], base: int, size: int) -> None:
-    """Tensors follow each other without gap or overlap up to the end of the file, as the library demands."""
+    """Check that tensors follow each other without gap or overlap up to the file's end, as the library demands."""
     expected = max((extent.end for extent in extents), default=base)
     if expected > size:
         raise TensorFileError(f"{name}: truncated: header says {human(expected)}, file has {human(size)}")
@@ -107,9 +107,9 @@ def _check_layout(name: str, extents: list[Extent], base: int, size: int) -> Non
 
 
 MAX_MEMBERS = 250_000
-"""Each costs a reading of its own header; a mixture of 61 layers with 320 experts each has 59,400 storages."""
+"""Most members; each costs reading its header. A mixture of 61 layers with 320 experts each has 59,400 storages."""
 MAX_DIRECTORY = 200 * MAX_MEMBERS
-"""Bytes of a central directory; torch's entries have about 100."""
+"""Most bytes of a central directory; torch's entries have about 100."""
 _TAIL = 22 + 65_535 + 20
 """The end record, the longest comment after it, and the locator before it (APPNOTE 4.3.15, 4.3.16)."""
 _END, _LOCATOR, _END64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
@@ -128,7 +128,7 @@ class Member:
 
 
 def list_members(descriptor: int, name: str) -> Mapping[str, Member]:
-    """The members of an open archive by name.
+    """Return the members of an open archive by name.
 
     torch stores its members without compression, so a compressed one (a zip bomb among them) is refused, not inflated.
 
@@ -158,7 +158,7 @@ def list_members(descriptor: int, name: str) -> Mapping[str, Member]:
 
 
 def _directory(descriptor: int, name: str, size: int) -> tuple[int, int, int]:
-    """Number of entries, offset and length of the central directory."""
+    """Return entry count, offset and length of the central directory."""
     base = max(0, size - _TAIL)
     tail = os.pread(descriptor, size - base, base)
     at = tail.rfind(b"PK\5\6")
@@ -177,7 +177,7 @@ def _directory(descriptor: int, name: str, size: int) -> tuple[int, int, int]:
 
 
 def _entry(descriptor: int, name: str, raw: bytes, at: int, directory: int) -> tuple[Member, int]:
-    """One member of the directory, checked against its own header, and where the next entry begins."""
+    """Return a member of the directory, checked against its own header, and the next entry's offset."""
     signature, *rest = _ENTRY.unpack_from(raw, at)
     flags, method, packed, size = rest[2], rest[3], rest[7], rest[8]
     name_length, extra_length, comment_length, header = rest[9], rest[10], rest[11], rest[15]
@@ -210,7 +210,7 @@ def _check_kind(name: str, member: str, method: int, flags: int, sizes: tuple[in
 
 
 def _wide(extra: bytes, *values: int) -> tuple[int, ...]:
-    """The 64-bit values of the extra field 1 in place of those that did not fit into 32 bits (APPNOTE 4.5.3)."""
+    """Replace values that exceed 32 bits by the 64-bit values of extra field 1 (APPNOTE 4.5.3)."""
     at, wide = 0, b""
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, at)
@@ -237,21 +237,21 @@ def _check_apart(name: str, members: Mapping[str, Member]) -> None:
 
 SIGNATURE = b"PK\x03\x04"
 MAX_PICKLE = 64_000_000
-"""Bytes of the pickle without its storages; that of a model with 10,000 tensors has about 2 MB."""
+"""Most bytes of the pickle without its storages; a model with 10,000 tensors has about 2 MB."""
 SHOWN = 3
-"""Names of what is left out that one line tells."""
+"""Skipped names listed on one line."""
 PICKLE, BYTE_ORDER = "data.pkl", "byteorder"
 
 
 def read_archive(descriptor: int, name: str, remarks: list[str] | None = None) -> tuple[Extent, ...]:
-    """The tensors of an open archive of ``torch.save`` (torch ≥ 1.6), in file order.
+    """Return the tensors of an open archive of ``torch.save`` (torch ≥ 1.6), in file order.
 
     Tensors that share a storage (tied embeddings) share their place.
 
     Args:
         descriptor: open for reading; its position is not used.
-        name: how errors call the file.
-        remarks: what lies next to the tensors and is not understood is added as one line.
+        name: the file's name in errors.
+        remarks: extended by one line naming content beside the tensors that is not understood.
 
     Raises:
         NotUnderstoodError: its tensors can't be distinguished.
@@ -305,13 +305,13 @@ def _stored(name: str, tensor: StoredTensor, member: Member | None) -> Extent:
 
 
 TORCH = frozenset({".bin", ".pt", ".pth", ".ckpt"})
-"""Endings of files of ``torch.save``."""
+"""Suffixes of files of ``torch.save``."""
 LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
-"""How files of torch < 1.6 begin, and newer ones saved without the zip format: a pickle of a magic number."""
+"""First bytes of files of torch < 1.6, and newer ones saved without the zip format: a pickle of a magic number."""
 
 
 LARGEST_POINTER = 1024
-"""Bytes; the specification of Git LFS allows fewer than that, and an annex key is shorter."""
+"""Most bytes of a pointer; the specification of Git LFS allows fewer, and an annex key is shorter."""
 POINTERS = (
     (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer"),
     (b"version http://git-media.io/", "a Git LFS pointer"),
@@ -320,10 +320,10 @@ POINTERS = (
 
 
 def read_layout(descriptor: int, name: str, remarks: list[str] | None = None) -> tuple[Extent, ...]:
-    """The tensors of an open weight file, in file order.
+    """Return the tensors of an open weight file, in file order.
 
     A file in torch's legacy format is one piece (``whole_file``), and so is one whose tensors are not understood.
-    What was not understood is added to ``remarks``, one line each that begins with ``name``.
+    Content that is not understood is added to ``remarks``, one line each that begins with ``name``.
 
     Raises:
         TensorFileError: cut off, refused or contradicting itself.
@@ -347,11 +347,11 @@ def read_layout(descriptor: int, name: str, remarks: list[str] | None = None) ->
 
 
 def pointer(head: bytes) -> str:
-    """What is in the place of a large file that begins so; empty for a file of its own."""
+    """Return which kind of pointer stands for a large file with this head; empty for a real file."""
     return next((what for begin, what in POINTERS if head.startswith(begin)), "")
 
 
 def whole_file(descriptor: int, name: str) -> tuple[Extent, ...]:
-    """A file as one piece whose data type is ``FILE``: equal ones prove equal weights, different ones prove nothing."""
+    """Return the file as one piece of type ``FILE``: equal files prove equal weights, different ones prove nothing."""
     size = os.fstat(descriptor).st_size
     return (Extent(PurePath(name).name, WHOLE_FILE, (size,), 0, size),)

@@ -1,4 +1,4 @@
-"""Turns the pickle of a torch file into the tensors that it names, without unpickling: opcodes are read as data."""
+"""Extracts the tensors named by a torch file's pickle without unpickling: opcodes are read as data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DTYPES: Mapping[str, str] = MappingProxyType(
     | {"complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
     | {"float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ"}
 )
-"""torch's data types, called as safetensors calls them: the same weights then compare equal in both formats."""
+"""torch's data types under safetensors' names, so that equal weights compare equal in both formats."""
 
 STORAGES: Mapping[str, str] = MappingProxyType(
     {"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
@@ -41,7 +41,7 @@ PARAMETERS = frozenset({"torch._utils._rebuild_parameter", "torch._utils._rebuil
 OF_TYPE = "torch._tensor._rebuild_from_type_v2"
 WRAPPER = "torch._utils._rebuild_wrapper_subclass"
 WRAPPERS = PARAMETERS | {OF_TYPE, WRAPPER}
-"""Containers of tensors: an unknown one makes its content unknown too."""
+"""Containers of tensors: if one is unknown, so is its content."""
 ORDERED = "collections.OrderedDict"
 SIZE = "torch.Size"
 
@@ -59,23 +59,23 @@ _SHARDED = re.compile(
     r"(?:DTensor|DTensorSpec|TensorMeta|ShardOrderEntry|Shard|_StridedShard|Replicate|Partial|_Partial)"
     r"|torch\.distributed\.device_mesh\.DeviceMesh|torch\.distributed\._mesh_layout\.(?:_MeshLayout|_FlatLayout)"
 )
-"""What a DTensor says of its mesh and placement (torch 2.2 to 2.13; verl's and FSDP2's shards)."""
+"""Names in a DTensor's mesh and placement (torch 2.2 to 2.13; verl's and FSDP2's shards)."""
 
 
 _RUNS = frozenset(
     {"os", "posix", "nt", "subprocess", "sys", "pty", "runpy", "importlib", "ctypes", "socket", "shutil", "webbrowser"}
     | {"commands", "popen2", "code", "codeop", "pdb", "bdb", "timeit", "cProfile", "profile", "pip", "marshal"}
 )
-"""Modules whose functions run commands or code or change files; none has a place in a checkpoint."""
+"""Modules whose functions run commands or code or change files; none belongs in a checkpoint."""
 _REACHED = frozenset({"os", "posix", "nt", "subprocess", "sys", "pty", "runpy", "importlib", "ctypes", "shutil"})
-"""Those of them that other modules hold as attributes: from protocol 4 on ``torch.serialization`` and ``os.system``
-together name ``os.system``."""
+"""Those modules that others hold as attributes: from protocol 4 on, ``torch.serialization`` and ``os.system`` together
+name ``os.system``."""
 _RUNS_ITSELF = frozenset({"eval", "exec", "execfile", "compile", "open", "__import__", "breakpoint", "input"})
-"""The same of Python's built-in functions."""
+"""Built-in functions that run code or open files."""
 
 
 def is_refused(path: str) -> bool:
-    """Whether a name is that of something which runs commands or code: the file is malicious, however whole it is."""
+    """Whether a name belongs to code that runs commands or code: the file is malicious, even if it is whole."""
     *modules, last = path.split(".")
     if modules and modules[-1] in {"builtins", "__builtin__", "__builtins__"}:
         return last in _RUNS_ITSELF
@@ -83,7 +83,7 @@ def is_refused(path: str) -> bool:
 
 
 def may_occur(path: str) -> bool:
-    """Whether a name is one of those that torch's own pickles of tensors hold."""
+    """Whether a name occurs in torch's own pickles of tensors."""
     known = {REBUILD, REBUILD_OLD, REBUILD_TYPED, OF_TYPE, WRAPPER} | PARAMETERS | _INERT
     if path in known or _SHARDED.fullmatch(path) is not None:
         return True
@@ -92,15 +92,15 @@ def may_occur(path: str) -> bool:
 
 
 def is_sharded_tensor(path: str) -> bool:
-    """Whether a name is that of DTensor."""
+    """Whether a name is DTensor's."""
     return path.endswith(".DTensor") and may_occur(path)
 
 
 MAX_NAME = 500
-"""Characters of a tensor's name, the path of keys that leads to it."""
+"""Most characters of a tensor's name, the path of keys that leads to it."""
 MAX_FIELDS = 64
-"""Attributes of a DTensor or of its spec, and dimensions of its mesh; torch 2.13 has 6. The parts of a pickle can be
-shared, so that what is looked through for each tensor must be small."""
+"""Most attributes of a DTensor or of its spec, and dimensions of its mesh; torch 2.13 has 6. Parts of a pickle can be
+shared, so the work per tensor must be small."""
 
 
 CONTAINERS = (PickledCall, PickledPairs, PickledSequence, tuple)
@@ -124,14 +124,14 @@ class StoredTensor:
 
     @property
     def span(self) -> int:
-        """Elements from its first to its last, both counted; 0 where it has none."""
+        """The number of elements from its first to its last, inclusive; 0 if it has none."""
         if 0 in self.shape:
             return 0
         return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements follow each other in the order of their indices."""
+        """Whether the elements are contiguous in the order of their indices."""
         expected = 1
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size != 1 and stride != expected:
@@ -141,13 +141,13 @@ class StoredTensor:
 
 
 def read_tensors(raw: bytes, name: str, storages: int, held: int) -> tuple[list[StoredTensor], list[str]]:
-    """The tensors that a pickle of ``torch.save`` describes, in its order; named by their keys, joined with dots.
+    """Return the tensors in a pickle of ``torch.save``, in its order; named by their keys, joined with dots.
 
-    The second list holds the names of what lies next to them and is not understood, each once. ``storages`` are the
-    members of its archive, ``held`` their bytes.
+    The second list names the content beside them that is not understood, each once. ``storages`` are the members of its
+    archive, ``held`` their bytes.
 
     Raises:
-        NotUnderstoodError: something that is not understood holds tensors, or is one.
+        NotUnderstoodError: an object that is not understood holds tensors, or is one.
         TensorFileError: damaged, refused, or a tensor does not fit its storage.
     """
     found: dict[str, StoredTensor] = {}
@@ -163,13 +163,13 @@ def read_tensors(raw: bytes, name: str, storages: int, held: int) -> tuple[list[
 
 
 def _walk(root: Node, file: str, beside: dict[str, None]) -> Iterator[tuple[str, StoredTensor]]:
-    """Every tensor below a node; each container once, so that neither a loop nor shared parts take for ever."""
+    """Yield every tensor below a node; each container once, so that loops and shared parts end."""
     waiting: list[tuple[str, tuple[Node, ...], Node]] = [("", (), root)] if isinstance(root, CONTAINERS) else []
     seen: set[int] = set()
     without: set[int] = set()
     while waiting:
         path, keys, node = waiting.pop()
-        for key in keys:  # joined only now: that of each child that waits would take 500 bytes
+        for key in keys:  # joined only now: names of all waiting children would take 500 bytes each
             path = _joined(path, key)
         if isinstance(node, PickledCall) and (tensor := _tensor(node, file)) is not None:
             yield path or "tensor", tensor
@@ -188,7 +188,7 @@ def _walk(root: Node, file: str, beside: dict[str, None]) -> Iterator[tuple[str,
 
 
 def _holds_storage(root: PickledCall, seen: set[int]) -> bool:
-    """Whether a storage lies anywhere in it; not looked into are the nodes ``seen``, which then grow."""
+    """Whether a storage lies anywhere in the call; nodes in ``seen`` are skipped, and visited ones added."""
     waiting: list[Node] = [root]
     while waiting:
         node = waiting.pop()
@@ -210,7 +210,7 @@ def _printable(path: str) -> str:
 def _children(
     node: PickledCall | PickledPairs | PickledSequence | tuple[Node, ...],
 ) -> Iterator[tuple[tuple[Node, ...], Node]]:
-    """What a container holds, and the key that leads to each: none for the pairs that an OrderedDict is made of."""
+    """Yield the children of a container with their keys; no key for the pairs that make an OrderedDict."""
     if isinstance(node, PickledCall):
         yield from (((), argument) for argument in node.arguments if node.function == ORDERED)
     if isinstance(node, (PickledCall, PickledPairs)):
@@ -228,7 +228,7 @@ def _joined(path: str, key: Node) -> str:
 
 
 def _tensor(call: PickledCall, file: str) -> StoredTensor | None:
-    """The tensor that a call rebuilds; None where it rebuilds something else."""
+    """Return the tensor rebuilt by a call; None if it rebuilds another object."""
     function, arguments = call.function, call.arguments
     if function in PARAMETERS:
         inner = arguments[0] if arguments else None
@@ -261,7 +261,7 @@ def _placed(storage: PersistentId, place: tuple[Node, ...], typed: Node, file: s
 
 
 def _storage(storage: PersistentId, file: str) -> tuple[str | None, str, int]:
-    """Type (None: bytes), key and number of elements of ``("storage", class, key, device, count)``."""
+    """Return type (None: bytes), key and number of elements of ``("storage", class, key, device, count)``."""
     what = storage.what
     if isinstance(what, tuple) and len(what) >= 5 and what[0] == "storage" and isinstance(what[1], PickledName):  # noqa: PLR2004
         _, kind, key, _, count = what[:5]
@@ -274,7 +274,7 @@ def _storage(storage: PersistentId, file: str) -> tuple[str | None, str, int]:
 
 
 def _shape(node: Node) -> tuple[Any, ...]:
-    """A tuple of sizes, bare or as ``torch.Size``."""
+    """Return a tuple of sizes, bare or as ``torch.Size``."""
     if isinstance(node, PickledCall) and node.function == SIZE and len(node.arguments) == 1:
         node = node.arguments[0]
     if isinstance(node, PickledSequence):
@@ -283,7 +283,7 @@ def _shape(node: Node) -> tuple[Any, ...]:
 
 
 def _of_type(call: PickledCall, file: str) -> StoredTensor | None:
-    """A tensor of a class of its own: DTensor, with this rank's part in its state; or one rebuilt as usual."""
+    """Return a tensor of a class of its own: DTensor, with this rank's part in its state; or one rebuilt as usual."""
     function, kind, arguments, state = call.arguments[:4]
     if not isinstance(function, PickledName) or not isinstance(kind, PickledName) or not isinstance(arguments, tuple):
         raise TensorFileError(f"{file}: a tensor of its pickle is not understood")
@@ -306,7 +306,7 @@ def _replicated(spec: Node) -> bool:
 
 
 def _fields(state: Node) -> dict[str, Node]:
-    """The attributes that a state sets: a dictionary, or a pair of one and of slots."""
+    """Return the attributes set by a state: a dictionary, or a pair of a dictionary and slots."""
     parts = state if isinstance(state, tuple) else (state,)
     pairs = [pair for part in parts[:2] if isinstance(part, PickledPairs) for pair in part.items[:MAX_FIELDS]]
     return {key: value for key, value in pairs if isinstance(key, str)}

@@ -1,4 +1,4 @@
-"""Says by their names which files of a checkpoint folder hold its weights and its optimizer state."""
+"""Recognises by name a checkpoint folder's weight files and optimizer state."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ FULL, ADAPTER = CheckpointKind.FULL, CheckpointKind.ADAPTER
 BELOW = re.compile(
     r"global_step\d{1,12}|pytorch_model_fsdp_\d{1,3}|dist_ckpt|model|iter_\d{7}|lora_adapter|mp_rank_\d{2,5}(?:_\d{3})?"
 )
-"""Folders of a checkpoint that are looked into: DeepSpeed's, torch's distributed ones, Megatron's."""
+"""Subfolders of a checkpoint that are searched: DeepSpeed's, torch's distributed ones, Megatron's."""
 NAMED_ADAPTER = re.compile(r"(?P<name>(?!lora_adapter/)[^/]{1,100})/adapter_model\.(?:safetensors|bin)")
-"""PEFT saves every adapter but the one called ``default`` in a folder of its name."""
+"""PEFT saves every adapter except ``default`` in a folder of its name."""
 MOST_FILES = 20_000
-"""Files of a checkpoint folder that are listed; 512 ranks leave about 2,000."""
+"""Most files of a checkpoint folder that are listed; 512 ranks leave about 2,000."""
 SHARD = re.compile(r"(?:model|pytorch_model)-\d{1,9}-of-\d{1,9}\.(?:safetensors|bin)")
 RANKED = re.compile(r"model_world_size_(?P<of>\d{1,5})_rank_(?P<rank>\d{1,5})\.pt")
 """verl's and SkyRL's shards, one per rank."""
 OPTIMIZER_RANKED = re.compile(r"optim_world_size_\d{1,5}_rank_\d{1,5}\.pt")
 REPLICA = re.compile(r"(?:pytorch_model|model|adapter_model)[_.-]rank_?(?P<rank>\d{1,5})\.(?:bin|pt|pth|safetensors)")
-"""What scripts with plain data parallelism leave: the whole model, saved by each rank."""
+"""Files of scripts with plain data parallelism: the whole model, saved by each rank."""
 STATES = re.compile(
     r"(?:.*/)?(?P<zero3>zero_pp_rank_(?P<rank>\d{1,5})_)?mp_rank_(?P<part>\d{1,5})(?:_\d{1,5})?_model_states\.pt"
 )
-"""DeepSpeed: the module (ZeRO-0 to 2), or with ``zero_pp_rank_`` placeholders of it (ZeRO-3)."""
+"""DeepSpeed: the module (ZeRO-0 to 2), or placeholders of it, with ``zero_pp_rank_`` (ZeRO-3)."""
 OPTIMIZER_STATES = re.compile(
     r"(?:.*/)?(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d{1,5})_mp_rank_\d{1,5}_optim_states\.pt"
 )
@@ -38,7 +38,7 @@ WHOLE = re.compile(r"(?:.*/)?(?:[\w.-]+\.distcp|mp_rank_\d{2,5}(?:_\d{3})?/[\w.-
 """torch's and Megatron's distributed checkpoints: hashed file by file."""
 SHARDED_SAFETENSORS = re.compile(r"(?:model/)?(?!optim)[\w.-]{1,100}\.safetensors")
 BESIDE_ADAPTER = re.compile(r"(?!adapter_model|model[-_.]|pytorch_model|optim)[\w-]{1,100}\.safetensors")
-"""What is trained as a whole next to an adapter, in a file of its own: ms-swift's ``vit.safetensors``."""
+"""Fully trained parts beside an adapter, in their own file: ms-swift's ``vit.safetensors``."""
 
 _SINGLE: tuple[tuple[str, CheckpointKind], ...] = (
     ("adapter_model.safetensors", ADAPTER),
@@ -58,7 +58,7 @@ _OPTIMIZERS = ("optimizer.pt", "optimizer.bin")
 
 @dataclass(frozen=True, slots=True)
 class WeightFile:
-    """One file; ``label`` is put behind its tensors' names where several ranks saved the same names, or of a part."""
+    """One file; ``label`` is appended to its tensors' names if several ranks saved the same names, or for a part."""
 
     name: str
     label: str = ""
@@ -68,9 +68,9 @@ class WeightFile:
 class FoundWeights:
     """The files of a checkpoint, before they are read; names are relative to its folder.
 
-    ``index`` maps tensors to files where there is one. ``below``: only tensors whose names begin so are weights, and
-    the beginning is left out. ``replicas``: each file holds the whole model, and all must agree. ``missing``: one line
-    per file that should be there.
+    ``index`` maps tensors to files, if there is one. ``below``: the prefix of weights' names, which is removed; other
+    tensors are no weights. ``replicas``: each file holds the whole model, and all must agree. ``missing``: one line per
+    missing file.
     """
 
     kind: CheckpointKind
@@ -82,14 +82,14 @@ class FoundWeights:
     optimizer: tuple[str, ...] = ()
 
     def plain_name(self, full: str) -> str | None:
-        """A tensor's name without what all weights of the file begin with; None where it is no weight."""
+        """Return a tensor's name without the prefix of all weights in the file; None if it is no weight."""
         if not self.below:
             return full
         return next((full.removeprefix(start) for start in self.below if full.startswith(start)), None)
 
 
 def names_in(folder: Path) -> dict[str, os.stat_result]:
-    """The files of a checkpoint folder and of the folders in it that may hold weights, by relative name.
+    """Return the files of a checkpoint folder and its subfolders that may hold weights, by relative name.
 
     Raises:
         OSError: the folder can't be listed.
@@ -104,7 +104,7 @@ def names_in(folder: Path) -> dict[str, os.stat_result]:
             if below and BELOW.fullmatch(item.name):
                 inner.append(item.name)
                 continue
-            with suppress(OSError):  # a link to nothing; rotation
+            with suppress(OSError):  # a dangling link, or rotation
                 found[item.name] = item.stat()
             if below:
                 found.update(_named_adapter(folder, item.name))
@@ -115,7 +115,7 @@ def names_in(folder: Path) -> dict[str, os.stat_result]:
 
 
 def _named_adapter(folder: Path, name: str) -> dict[str, os.stat_result]:
-    """The adapter in a folder of its name; a checkpoint in the folder of its run is none."""
+    """Return the adapter in a folder of its name; a checkpoint in its run's folder is no such adapter."""
     if name.startswith("checkpoint") or layout_of(name) is not None:
         return {}
     for file in (f"{name}/adapter_model.safetensors", f"{name}/adapter_model.bin"):
@@ -125,10 +125,10 @@ def _named_adapter(folder: Path, name: str) -> dict[str, os.stat_result]:
 
 
 def choose(names: Collection[str]) -> FoundWeights | None:
-    """Which of these files are the weights, in the order in which frameworks load them; None when there are none.
+    """Return the weight files among these, in the frameworks' loading order; None if there are none.
 
-    An adapter goes before a full model next to it, which is then the frozen base; one file before shards; safetensors
-    before the same weights as ``torch.save`` wrote them; and all of these before what only their trainer can load.
+    An adapter is preferred to a full model next to it, which is then the frozen base; one file to shards; safetensors
+    to the same weights by ``torch.save``; and all of these to formats that only their trainer can load.
     """
     optimizer = tuple(sorted(name for name in names if name in _OPTIMIZERS or OPTIMIZER_RANKED.fullmatch(name)))
     found = known_by_name(names) or _others(names)
@@ -141,16 +141,16 @@ def choose(names: Collection[str]) -> FoundWeights | None:
 
 
 def known_by_name(names: Collection[str]) -> FoundWeights | None:
-    """The adapter or model under a name that its framework gives to it and to nothing else."""
+    """Return the adapter or model under a name that its framework gives only to it."""
     found = _one_file(names, _SINGLE) or _indexed(names) or _one_file(names, _SINGLE_TORCH) or _ranked(names)
     named = _named(names)
-    if found is not None and found.kind is ADAPTER:  # which of its model's adapters is trained the files don't say
+    if found is not None and found.kind is ADAPTER:  # the files don't show which of the model's adapters is trained
         return replace(found, files=found.files + _parts(found, names) + named)
     return found or _deepspeed(names) or _replicas(names) or (FoundWeights(ADAPTER, named) if named else None)
 
 
 def _parts(adapter: FoundWeights, names: Collection[str]) -> tuple[WeightFile, ...]:
-    """The files of parts of the model in an adapter's folder; their tensors are called by their file too."""
+    """Return the files of model parts in an adapter's folder; their tensors' names include the file's."""
     folder = adapter.files[0].name.rpartition("/")[0]
     own = {name.rpartition("/")[2]: name for name in names if name.rpartition("/")[0] == folder}
     return tuple(WeightFile(own[name], f"@{name}") for name in sorted(filter(BESIDE_ADAPTER.fullmatch, own)))
@@ -180,7 +180,7 @@ def _indexed(names: Collection[str]) -> FoundWeights | None:
 
 
 def _ranked(names: Collection[str]) -> FoundWeights | None:
-    """One file per rank, of the largest number of ranks where a folder was saved into twice."""
+    """Return one file per rank, of the largest number of ranks if a folder was saved into twice."""
     parts = {(int(match["of"]), int(match["rank"])): match[0] for match in map(RANKED.fullmatch, names) if match}
     if not parts:
         return None
@@ -198,7 +198,7 @@ def _label(rank: int, of: int) -> str:
 
 
 def _deepspeed(names: Collection[str]) -> FoundWeights | None:
-    """The module of ZeRO-0 to 2; of ZeRO-3 the float32 partitions in the optimizer's files."""
+    """Return the module of ZeRO-0 to 2, or ZeRO-3's float32 partitions in the optimizer's files."""
     states = sorted((match for match in map(STATES.fullmatch, names) if match), key=lambda match: match[0])
     if not states:
         return None
@@ -206,7 +206,7 @@ def _deepspeed(names: Collection[str]) -> FoundWeights | None:
     if not states[0]["zero3"]:
         of = len(states)
         files = tuple(WeightFile(match[0], _label(int(match["part"]), of)) for match in states)
-        beside = tuple(match[0] for match in states)  # of ZeRO-0, which keeps its optimizer there
+        beside = tuple(match[0] for match in states)  # ZeRO-0 keeps its optimizer there
         return FoundWeights(FULL, files, below=("module.",), optimizer=optimizer or beside)
     of = len(optimizer)
     files = tuple(WeightFile(name, _label(number, of)) for number, name in enumerate(optimizer))
@@ -224,7 +224,7 @@ def _replicas(names: Collection[str]) -> FoundWeights | None:
 
 
 def _others(names: Collection[str]) -> FoundWeights | None:
-    """Safetensors under other names (NeMo's, each with tensors of its own), and what is hashed file by file."""
+    """Return safetensors under other names (NeMo's, each with its own tensors), and files hashed as a whole."""
     for pattern in (SHARDED_SAFETENSORS, WHOLE):
         if files := sorted(filter(pattern.fullmatch, names)):
             return FoundWeights(FULL, tuple(map(WeightFile, files)))

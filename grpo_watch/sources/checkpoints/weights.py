@@ -31,16 +31,16 @@ from grpo_watch.sources.checkpoints.weight_files import (
 from grpo_watch.sources.files.reading import opened, read_small
 
 MAX_INDEX = 100_000_000
-"""Bytes of an index; one of 100,000 tensors has about 10 MB."""
+"""Most bytes of an index; one of 100,000 tensors has about 10 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWeights:
-    """What the weight files of one checkpoint hold. ``problems`` are one line each, beginning with the file's name.
+    """The content of one checkpoint's weight files. ``problems`` are one line each, beginning with the file's name.
 
-    ``replicas``: names of tensors that must hold the same bytes, group by group. ``optimizer``: what was seen of the
-    optimizer's state (see ``optimizer_state``), empty where it was not saved or not asked for. ``remarks``: one line
-    each on what is whole but not understood: left out, or hashed file by file.
+    ``replicas``: names of tensors that must hold the same bytes, group by group. ``optimizer``: the optimizer's state
+    (see ``optimizer_state``), empty if it was not saved or not requested. ``remarks``: one line per intact part that is
+    not understood: left out, or hashed file by file.
     """
 
     kind: CheckpointKind
@@ -54,7 +54,7 @@ class CheckpointWeights:
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How weights are read: at most this many bytes per second (0: no limit).
+    """Limits reading of weights to this many bytes per second (0: no limit).
 
     ``progress`` is called with the number of bytes just read.
     """
@@ -63,7 +63,7 @@ class ReadLimits:
     progress: Callable[[int], object] | None = None
 
     def account(self) -> Callable[[int], None]:
-        """Takes the numbers of bytes that are read, and waits where that is too fast."""
+        """Return a function that takes numbers of bytes read, and waits if reading is too fast."""
         slow = Throttle(self.io_limit) if self.io_limit else None
 
         def read(count: int) -> None:
@@ -76,11 +76,11 @@ class ReadLimits:
 
 
 UNLIMITED = ReadLimits()
-"""At any speed."""
+"""No limit on speed."""
 
 
 def digest_checkpoint(folder: Path, roots: Sequence[Path], limits: ReadLimits = UNLIMITED) -> CheckpointWeights | None:
-    """Checksums of all tensors of a checkpoint folder; None when it holds no weight file.
+    """Return checksums of all tensors of a checkpoint folder; None if it holds no weight file.
 
     Raises:
         SourceError: a file can't be opened or lies outside ``roots``.
@@ -111,16 +111,16 @@ def digest_checkpoint(folder: Path, roots: Sequence[Path], limits: ReadLimits = 
 
 
 def _nothing_in(files: Sequence[WeightFile], read: _Read, problems: Collection[str]) -> list[str]:
-    """A complaint where files that are whole hold no tensor at all (a rank without the gathered weights saved)."""
+    """Report intact files that hold no tensor at all (a rank saved without the gathered weights)."""
     return [f"{files[0].name}: holds no tensors"] if files and not read.tensors and not problems else []
 
 
 def _base_beside(
     folder: Path, names: Collection[str], adapter: FoundWeights, read: _Read, roots: Sequence[Path], limits: ReadLimits
 ) -> list[str]:
-    """Add the frozen base that is saved with an adapter (verl's shards of a LoRA run); what is wrong with it.
+    """Add the frozen base saved with an adapter (verl's shards of a LoRA run); returns its problems.
 
-    Files under other names next to it are trained as well (ms-swift's ``vit.safetensors``).
+    Files under other names next to it are trained parts (ms-swift's ``vit.safetensors``).
     """
     own = {file.name for file in adapter.files}
     base = known_by_name([name for name in names if name not in own])
@@ -136,7 +136,7 @@ def _base_beside(
 
 
 def digest_weight_file(path: Path, roots: Sequence[Path], limits: ReadLimits = UNLIMITED) -> CheckpointWeights:
-    """The same for one weight file that the user names.
+    """Return checksums of all tensors of one weight file that the user names.
 
     Raises:
         SourceError, ChangedWhileReadError, FileNotFoundError: as for a folder.
@@ -160,7 +160,7 @@ def _listing(folder: Path) -> Mapping[str, os.stat_result]:
 def files_of(
     folder: Path, found: FoundWeights, names: Collection[str], roots: Sequence[Path]
 ) -> tuple[list[WeightFile], list[str], dict[str, str]]:
-    """The weight files that are there, what is missing or wrong, and which tensor an index puts where."""
+    """Return the present weight files, missing or faulty ones, and the file of each tensor in an index."""
     if not found.index:
         return list(found.files), list(found.missing), {}
     where, problems = _weight_map(found.index, read_small(folder / found.index, roots, MAX_INDEX))
@@ -187,7 +187,7 @@ def _weight_map(name: str, raw: bytes) -> tuple[dict[str, str], list[str]]:
 
 @dataclass(slots=True)
 class _Read:
-    """What the files of one checkpoint gave; ``shared``: labelled names of tensors that every rank must hold alike."""
+    """The content of one checkpoint's files; ``shared``: labelled names of tensors that must be equal on every rank."""
 
     tensors: dict[str, TensorDigest] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -209,7 +209,7 @@ class _Read:
             if name in self.tensors:
                 self.problems.append(f"{file.name}: tensor {full[:80]!r} is in two shards")
             if file.label and not digest.elements:
-                self.empty[plain] = digest  # a small tensor has no part for the last ranks
+                self.empty[plain] = digest  # a small tensor has no part on the last ranks
                 continue
             self.tensors[name] = digest
             if file.label and (found.replicas or full in shared):
@@ -250,7 +250,7 @@ def _digest_one(
 
 
 def _whole_on_each_rank(descriptor: int, file: WeightFile) -> Collection[str]:
-    """Tensors of a rank's shard that are no shards themselves: replicated, or plain ones (buffers)."""
+    """Return tensors of a rank's shard that are no shards themselves: replicated, or plain ones (buffers)."""
     if not file.label:
         return ()
     return {extent.name for extent in read_layout(descriptor, file.name) if extent.replicated is not False}
@@ -258,19 +258,19 @@ def _whole_on_each_rank(descriptor: int, file: WeightFile) -> Collection[str]:
 
 ADAPTER_CONFIG = "adapter_config.json"
 LIMIT = 4_000_000
-"""Bytes; target modules written out for a large model are well below this."""
+"""Most bytes; target modules written out for a large model are well below this."""
 KEPT = ("peft_type", "r", "lora_alpha", "init_lora_weights", "use_rslora", "use_dora", "bias")
 MODULES = ("target_modules", "modules_to_save")
 
 
 def read_adapter_config(folder: Path, roots: Sequence[Path]) -> tuple[dict[str, Scalar], list[str]]:
-    """Scalars of the adapter's configuration and what is wrong with it (one line each).
+    """Return the scalars of the adapter's configuration, and its problems (one line each).
 
-    ``target_modules`` and ``modules_to_save`` become one comma-separated text each. A folder without the file gives
-    nothing: what can't be decided without it stays undecided.
+    ``target_modules`` and ``modules_to_save`` become one comma-separated text each. Both are empty if the folder lacks
+    the file.
 
     Raises:
-        SourceError: it is refused: outside ``roots``, or no regular file.
+        SourceError: the file lies outside ``roots``, or is no regular file.
     """
     try:
         raw = read_small(folder / ADAPTER_CONFIG, roots, LIMIT)
@@ -299,13 +299,13 @@ MASTERS = re.compile(r".*(?:single_partition_of_fp32_groups|fp32_flat_groups|fp3
 """DeepSpeed's and Megatron's float32 copies of the weights."""
 MOMENTS = re.compile(r"(?:.*\.)?state\..+")
 WEIGHTS = "module."
-"""What the names of weights begin with in DeepSpeed's files, of which one may hold the optimizer as well (ZeRO-0)."""
+"""Prefix of weights' names in DeepSpeed's files, one of which may also hold the optimizer (ZeRO-0)."""
 
 
 def optimizer_state(files: Sequence[Path], roots: Sequence[Path]) -> dict[str, Scalar]:
     """``moments`` and ``masters`` (checksums over samples), ``moment_tensors`` (their number), ``moments_zero``.
 
-    Empty where nothing was saved, or it is in a format that is not read; the weights are judged without it.
+    Empty if no optimizer was saved, or in an unsupported format; the weights are judged without it.
 
     Raises:
         FileNotFoundError: a file vanished.
@@ -326,7 +326,7 @@ def optimizer_state(files: Sequence[Path], roots: Sequence[Path]) -> dict[str, S
 
 
 def _samples(path: Path, roots: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
-    """Names and beginnings of the tensors with more than one element (step counters change in any case), by name."""
+    """Yield names and first bytes of tensors with more than one element (step counters always change), by name."""
     try:
         with opened(path, roots) as descriptor:
             for extent in sorted(read_layout(descriptor, path.name), key=lambda extent: extent.name):
@@ -341,7 +341,7 @@ def _samples(path: Path, roots: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
 
 
 class Throttle:
-    """Waits whenever more was read than the time since the start allows.
+    """Waits whenever reading is ahead of the limit.
 
     Args:
         limit: bytes per second, above 0.
@@ -358,7 +358,7 @@ class Throttle:
         self._taken = 0
 
     def take(self, count: int) -> None:
-        """Account for bytes that were just read, and wait until they are due."""
+        """Account for bytes just read, and wait until they are due."""
         now = self._clock()
         if self._start is None:
             self._start = now
