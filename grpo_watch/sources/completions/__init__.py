@@ -1,1 +1,1 @@
-"""Dumps of completions: texts become small summaries."""
+"""Reads dumps of completions and reduces texts to small summaries."""

@@ -1,4 +1,4 @@
-"""Turns a folder with one file of completions per step into one summary per file."""
+"""Turns a folder with one completions file per step into one summary per file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger("grpo_watch.source")
 
 
 class DumpResult(EntryResult, frozen=True):
-    """What became of one file. ``signature`` is (size, mtime in ns) of what was read; None when it could not be opened.
+    """The result of one file. ``signature``: (size, mtime in ns) of the file read; None if it could not be opened.
 
-    Where there is no grouping, ``failure`` says why.
+    Without a grouping, ``failure`` is the reason.
     """
 
     grouping: Grouping | None = None
@@ -31,7 +31,7 @@ class DumpResult(EntryResult, frozen=True):
 
 
 class BadDumpError(Exception):
-    """A file that can't be used as it is; the message says where and why, ``skip`` how it is counted."""
+    """An unusable file; the message says where and why, ``skip`` how it is counted."""
 
     def __init__(self, message: str, skip: Skip = Skip.TRUNCATED) -> None:
         super().__init__(message)
@@ -39,15 +39,15 @@ class BadDumpError(Exception):
 
 
 DumpReader: TypeAlias = Callable[[BinaryIO, "int | None", KeptTexts], Grouping]
-"""Reads an open file, given G and what is kept of texts; raises BadDumpError for one that can't be used."""
+"""Reads an open file, given G and how much of the texts is kept; raises BadDumpError if it is unusable."""
 
 
 def read_unchanged(
     path: Path, roots: Sequence[Path], read: DumpReader, group_size: int | None, examples: KeptTexts
 ) -> DumpResult:
-    """What ``read`` makes of a file that stays the same while it is read; never raises.
+    """Apply ``read`` to a file, provided that it stays unchanged meanwhile; never raises.
 
-    A top-level function of plain values, so that a worker process can run it.
+    Top-level with plain arguments, so that a worker process can run it.
     """
     try:
         descriptor = open_regular(path, roots)
@@ -70,19 +70,19 @@ def read_unchanged(
 
 
 def signature_of(info: os.stat_result) -> tuple[int, int]:
-    """Size in bytes and time of change in ns: another content has another one."""
+    """Size in bytes and mtime in ns; changed content changes them."""
     return info.st_size, info.st_mtime_ns
 
 
 RELIST = 30
-"""Polls after which the folder is listed again although its own time did not change (older files overwritten)."""
+"""Polls after which the folder is listed again although its mtime did not change (older files overwritten)."""
 
 
 class CompletionFolder(StepFolder):
     """Reads the files of a folder by rising step; a file that a later attempt overwrites is read again.
 
-    A file that repeats the one before it is counted as a duplicate and not emitted. One that is too large is named in
-    the log, and not tried again until it changes.
+    A file that repeats the previous one is counted as a duplicate and not emitted. A file that is too large is logged,
+    and not retried until it changes.
     """
 
     def _begin(self, **_: Any) -> None:
@@ -95,15 +95,15 @@ class CompletionFolder(StepFolder):
 
     @abstractmethod
     def _step_of(self, name: str) -> int | None:
-        """The step of a file by its name; None for files of another kind."""
+        """Return the step in a file's name; None for files of another kind."""
 
     @abstractmethod
     def _reader(self, path: Path) -> DumpReader:
-        """What reads a file; it can be sent to another process."""
+        """Return the reader of a file; it can be sent to another process."""
 
     @abstractmethod
     def _stream(self, step: int, grouping: Grouping) -> Stream:
-        """What the completions of a step belong to; asked before they become the newest."""
+        """Return the stream of a step's completions; called before they become the newest."""
 
     def _ready(self, step: int, entry: SweepEntry) -> bool:
         """Whether a file may be read now."""
@@ -116,16 +116,16 @@ class CompletionFolder(StepFolder):
         yield from self._advance(seen, wait=False)
 
     def cursor(self) -> Cursor:
-        """Where reading would continue."""
+        """Where reading continues."""
         return self._sweep.cursor(self.name, {"digest": self._digest, "prompts": self._prompts, "newest": self._newest})
 
     @property
     def settling(self) -> bool:
-        """Whether a file is there that is looked at once more before it is read, or could not be parsed at first."""
+        """Whether a file waits for a second look before it is read, or could not be parsed at first."""
         return self._left or bool(self._failed)
 
     def _may_have_changed(self) -> bool:
-        """Whether a file came or the newest was rewritten; listing thousands of files at each poll would be dear."""
+        """Whether a file appeared or the newest was rewritten; avoids listing thousands of files at each poll."""
         self._polls += 1
         try:
             modified = self._path.stat().st_mtime_ns
@@ -144,7 +144,7 @@ class CompletionFolder(StepFolder):
             return True
 
     def _listing(self) -> Iterator[tuple[str, tuple[int, int] | None]]:
-        """The files by their names in the folder, with their signatures."""
+        """Yield the folder's files by name, with their signatures."""
         with os.scandir(self._path) as listing:
             for item in listing:
                 yield item.name, _signature(item)
@@ -166,7 +166,7 @@ class CompletionFolder(StepFolder):
         self._work(step, read_unchanged, *arguments, first=first)
 
     def _collect(self, step: int, result: DumpResult | Exception, seen: float | None) -> Iterator[Item]:
-        if self._asked.pop(step) != self._group_size():  # the configuration was read after this file was begun
+        if self._asked.pop(step) != self._group_size():  # the configuration was read after work on this file began
             self._read(step, first=True)
             return
         name, listed = self._files[step]
@@ -197,4 +197,4 @@ def _signature(item: os.DirEntry[str]) -> tuple[int, int] | None:
     try:
         return signature_of(item.stat())
     except OSError:
-        return None  # deleted meanwhile, or a link to nothing
+        return None  # deleted meanwhile, or a dangling link

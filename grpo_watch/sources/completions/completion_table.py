@@ -1,4 +1,4 @@
-"""Completions in tables: logged to wandb, saved as a file, or printed on a console."""
+"""Completion tables: logged to wandb, saved as a file, or printed on a console."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from grpo_watch.sources.rows.bars import title_step
 
 ADVANTAGE = "advantage"
 MOST_STEPS = 10**12
-"""No run makes so many; a larger number is damage."""
+"""Larger step numbers are damaged; no run makes so many."""
 
 
 class CompletionTable(Struct, frozen=True):
@@ -47,11 +47,11 @@ class CompletionTable(Struct, frozen=True):
 
 
 def read_table(row: Mapping[str, object]) -> CompletionTable | None:
-    """The table in one decoded line of ``completions.jsonl``, or None when it is something else.
+    """Return the table in one decoded line of ``completions.jsonl``; None for other lines.
 
     ms-swift writes four schemas: columns under ``step`` per log event (HF trainer, 3.3 to 4.6), columns with
-    ``messages`` per generation (3.1 and 3.2; several may share a step), columns under ``gen_step`` (Megatron), and
-    one row per completion (Ray). A column of another length than the completions is left out.
+    ``messages`` per generation (3.1 and 3.2; several may share a step), columns under ``gen_step`` (Megatron), and one
+    row per completion (Ray). A column whose length differs from the completions' is left out.
     """
     names = table_columns()
     step, prompts, completions = (_first(row, any_of) for any_of in (names.step, names.prompt, names.completion))
@@ -68,7 +68,7 @@ def read_table(row: Mapping[str, object]) -> CompletionTable | None:
 
 
 def parse_step(value: object) -> int | None:
-    """A step written as a number or a text of digits; None for anything else."""
+    """Return a step written as a number or a text of digits; None for anything else."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 12:  # noqa: PLR2004
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_STEPS:
@@ -77,7 +77,7 @@ def parse_step(value: object) -> int | None:
 
 
 def reward_name(name: str) -> str:
-    """The name under which a column is kept: ``advantage`` for both spellings, else its own."""
+    """Return the name under which a column is kept: ``advantage`` for both spellings, else its own."""
     return ADVANTAGE if name in {"advantage", "advantages"} else name
 
 
@@ -90,10 +90,10 @@ def _columns(row: Mapping[str, object]) -> list[tuple[str, list[object]]]:
 
 
 def columns_of(data: bytes) -> dict[str, list[object]]:
-    """The columns of wandb's table file: ``{"columns": [names], "data": [row_numbers]}``, bare NaN allowed.
+    """Return the columns of wandb's table file: ``{"columns": [names], "data": [row_numbers]}``, bare NaN allowed.
 
     Raises:
-        ValueError: it is no such table (or not all of it is written).
+        ValueError: it is no such table (or not fully written).
     """
     table = decode(data)
     names = table.get("columns") if isinstance(table, dict) else None
@@ -105,10 +105,10 @@ def columns_of(data: bytes) -> dict[str, list[object]]:
 
 
 def summarised(columns: Mapping[str, object], group_size: int | None, examples: KeptTexts) -> Grouping | None:
-    """The groups in a table's columns, with its step; None where it is no table of completions.
+    """Return the groups in a table's columns, with its step; None if it is no table of completions.
 
     Raises:
-        ValueError: a conversation in it is nested beyond sense.
+        ValueError: a conversation in it is nested too deeply.
     """
     table = read_table(columns)
     if table is None or table.single:
@@ -121,13 +121,13 @@ def summarised(columns: Mapping[str, object], group_size: int | None, examples: 
 
 
 def by_name(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
-    """Rows as columns; None where a row lacks a name."""
+    """Turn rows into columns, with None for names that a row lacks."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 
 
 def decode(data: bytes) -> Any:
-    """The value in a JSON text, bare ``NaN`` and broken UTF-8 allowed; None when it is no JSON."""
+    """Return the value of a JSON text, accepting bare ``NaN`` and broken UTF-8; None if it is no JSON."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -141,7 +141,7 @@ def decode(data: bytes) -> Any:
 EDGE = "\u2502"
 HEAVY = "\u2503"
 RULES = ("\u250f", "\u2521", "\u251c", "\u2514")
-"""How the lines between cells begin; the last of them closes the table."""
+"""First characters of the lines between rows; the last one closes the table."""
 BOTTOM = "\u2570"
 PROMPT, COMPLETION = "Prompt", "Completion"
 MOST_LINES = 200_000
@@ -151,9 +151,9 @@ LEAST_OF_GROUP = 2
 class PrintedTables:
     """Summarises the tables that TRL 0.16 to 1.16 prints (``print_prompt_completions_sample``).
 
-    TRL may print a sample of the batch: rows of one prompt are a group as far as they are shown, and a prompt that is
-    shown once tells nothing. Scores are left out: they are rounded, and those of a part of a group. Texts are wrapped
-    to the width of their column, equal ones alike.
+    TRL may print a sample of the batch: the shown rows of a prompt are its group, and prompts shown once are ignored.
+    Scores are left out: they are rounded, and may cover only part of a group. Texts are wrapped to the width of their
+    column, equal ones alike.
     """
 
     def __init__(self, channel: str, segment: int, state: Mapping[str, Scalar], *, examples: KeptTexts) -> None:
@@ -174,11 +174,11 @@ class PrintedTables:
         return self._step is not None
 
     def state(self) -> dict[str, Scalar]:
-        """What must be remembered across a restart."""
+        """Return the state to keep across a restart."""
         return self._logged.made()
 
     def read(self, data: bytes, stats: SourceStats, seen: float | None) -> CompletionSummary | None:
-        """The summary of the table that this line completes; None else. A bar may stand before the title of a panel."""
+        """Return the summary of the table completed by this line, else None. A bar may precede a panel's title."""
         if self._step is None:
             self._step = title_step(data)
             self._begin()
@@ -204,13 +204,13 @@ class PrintedTables:
             self._cells.append([cell.strip() for cell in cells])
 
     def _close(self) -> None:
-        """A rule ends the row above it: each cell is the lines that it was wrapped to."""
+        """Finish the row above a rule: each cell joins its wrapped lines."""
         if self._cells:
             self._rows.append(["\n".join(lines).strip() for lines in zip(*self._cells, strict=True)])
         self._cells = []
 
     def _grouping(self, step: int) -> Grouping | None:
-        """The groups of the rows; None for a table of something else, or in which no prompt comes twice."""
+        """Return the groups of the rows; None for another kind of table, or if no prompt recurs."""
         if self._columns[:2] != [PROMPT, COMPLETION] or not self._rows:
             return None
         rows = CollectedRows()
@@ -231,7 +231,7 @@ def _by_prompt(rows: Sequence[Sequence[str]]) -> dict[str, list[int]]:
 
 
 FILE = re.compile(r"completions_(\d{1,12})_[0-9a-f]{6,64}\.table\.json")
-"""wandb's name of a table that TRL and ms-swift log as ``completions``; the number is wandb's own step."""
+"""wandb's file name of tables that TRL and ms-swift log as ``completions``; the number is wandb's own step."""
 LARGEST = 32 << 20
 
 
@@ -263,10 +263,10 @@ def holds_tables(folder: Path) -> bool:
 
 
 def read_wandb_table(file: BinaryIO, group_size: int | None, examples: KeptTexts) -> Grouping:
-    """The groups of a table's file.
+    """Return the groups in a table's file.
 
     Raises:
-        BadDumpError: it is too large, half-written, or holds something else.
+        BadDumpError: it is too large, half-written, or no such table.
     """
     data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -283,15 +283,15 @@ def read_wandb_table(file: BinaryIO, group_size: int | None, examples: KeptTexts
 class LoggedTables:
     """Summarises tables with the columns ``step``, ``prompt``, ``completion``, one per reward function, ``advantage``.
 
-    TRL logs the batch that it holds with every log event, also when no new one was generated: a table that repeats the
-    one before is a duplicate. A second, different one under the same step comes from an evaluation.
+    TRL logs its current batch with every log event, even without a new one: a table that repeats the previous one is a
+    duplicate. A second, different one under the same step comes from an evaluation.
 
     Args:
         channel: the source's name.
         group_size: G as configured, asked at each table; None: derived from the prompts.
         segment: order among the files of this kind.
         state: of an earlier reader (see ``state``).
-        examples: what summaries carry of the texts.
+        examples: how much of the texts summaries carry.
     """
 
     def __init__(
@@ -311,25 +311,25 @@ class LoggedTables:
         self._made: deque[tuple[str, int | None]] = deque()
 
     def given(self) -> None:
-        """The oldest summary that was made and not yet given out is given out now."""
+        """Note that the oldest summary made but not yet emitted is emitted now."""
         self._saved = self._made.popleft()
 
     def state(self) -> dict[str, Scalar]:
-        """What must be remembered across a restart, as of the summary given out last."""
+        """Return the state to keep across a restart, as of the last emitted summary."""
         return {"digest": self._saved[0], "table": self._saved[1]}
 
     def made(self) -> dict[str, Scalar]:
-        """What must be remembered as of the summary made last."""
+        """Return the state to keep as of the last summary made."""
         return {"digest": self._digest, "table": self._step}
 
     def summary(
         self, columns: Mapping[str, Sequence[object]], stats: SourceStats, seen: float | None, step: int | None = None
     ) -> CompletionSummary | None:
-        """The summary of a table, given column by column; None for another table, and for one that was seen already.
+        """Return the summary of a table, given by columns; None for other tables, and for one already seen.
 
         Args:
             columns: the table.
-            stats: counts what is passed over.
+            stats: counts skipped tables.
             seen: the driver's clock.
             step: the optimizer step, for tables without such a column.
         """
@@ -344,7 +344,7 @@ class LoggedTables:
     def once(
         self, step: int, grouping: Grouping, stats: SourceStats, seen: float | None, *, may_be_eval: bool = True
     ) -> CompletionSummary | None:
-        """The record of a table's groups; None where it repeats the table before."""
+        """Return the summary of a table's groups; None if it repeats the previous table."""
         if grouping.digest and grouping.digest == self._digest:
             stats.skip(Skip.DUPLICATE)
             return None

@@ -22,17 +22,17 @@ from grpo_watch.sources.files.tail import SplitLine
 from grpo_watch.sources.rows.jsonl import TailSource
 
 MAX_LINE = 32 << 20
-"""Bytes of a line; 512 completions of 8,000 tokens are about 16 MB."""
+"""Most bytes of a line; 512 completions of 8,000 tokens are about 16 MB."""
 CHUNK = 512 << 10
-"""Bytes read at once. A line is a whole batch, often megabytes; pieces that fit into a processor's cache are read and
-put together in half the time that pieces of that size take."""
+"""Bytes read at once. A line is a whole batch, often megabytes; joining pieces that fit into the processor's cache
+takes half the time of pieces of that size."""
 MAX_HELD = 65_536
-"""Rows of one step held where each completion is a line of its own."""
+"""Most held rows of one step if each completion is a line of its own."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """Single rows of one step, texts already reduced, and the cursor in front of the first of them."""
+    """Single rows of one step, with reduced texts, and the cursor before the first of them."""
 
     step: int
     before: Cursor
@@ -48,11 +48,11 @@ class _Held:
 class CompletionsJsonlSource(TailSource):
     """Reads the four schemas of ms-swift (see ``completion_table.read_table``).
 
-    A table that repeats the one before it (ms-swift does not clear its buffer: the copy at the end of training, steps
-    that reuse a generation) is counted as a duplicate and not emitted. ms-swift writes the completions of an
-    evaluation into the same file without marking them: a second, different table under the same step is taken for
-    evaluation, as a log event writes only one table of training per step. Where an evaluation was logged under a step
-    of its own, it can't be distinguished from training.
+    A table that repeats the previous one (ms-swift does not clear its buffer: the copy at the end of training, steps
+    that reuse a generation) is counted as a duplicate and not emitted. ms-swift writes the completions of an evaluation
+    into the same file without marking them: a second, different table under the same step is taken for evaluation, as a
+    log event writes only one table of training per step. An evaluation logged under its own step can't be distinguished
+    from training.
     """
 
     LONGEST, CHUNK = MAX_LINE, CHUNK
@@ -69,7 +69,7 @@ class CompletionsJsonlSource(TailSource):
         yield from self._release()
 
     def cursor(self) -> Cursor:
-        """Where reading would continue: in front of the held rows, if there are any."""
+        """Where reading continues: before the held rows, if any."""
         at = self._held.before if self._held is not None else self._read_to
         made = self._tables.made()
         return replace(at, state={"digest": made["digest"], "step": made["table"]})
@@ -114,7 +114,7 @@ class CompletionsJsonlSource(TailSource):
         yield from self._flush(done)
 
     def _release(self) -> Iterator[Item]:
-        """Yield what the held single rows give."""
+        """Yield the items of the held single rows."""
         held, self._held = self._held, None
         yield from self._flush(held)
 

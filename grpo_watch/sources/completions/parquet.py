@@ -1,4 +1,4 @@
-"""Turns Parquet dumps of completions, one file per generation batch, into summaries; pyarrow is imported only here."""
+"""Summarises Parquet dumps of completions, one file per generation batch; pyarrow is imported only here."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from grpo_watch.sources.completions.summarise import Grouping, group
 from grpo_watch.sources.completions.text_reduction import CollectedRows
 
 MAX_BYTES = 2_000_000_000
-"""Of a dump, uncompressed."""
+"""Most bytes of a dump, uncompressed."""
 BATCH, DECODED = 64, 32_000_000
-"""Rows decoded at once, and bytes that they may become. A value that repeats is stored once: each may be as large as
-its row group, which bounds the rows."""
+"""Rows decoded at once, and most bytes that they may take. A repeated value is stored once, but each row may be as
+large as its row group, which bounds the rows."""
 MAX_ROWS = 65_536
-"""Completions of one dump. A value that repeats takes no bytes in a file, so that its size alone bounds nothing."""
+"""Most completions of one dump. A repeated value takes no bytes in a file, so its size alone bounds nothing."""
 ADVANTAGES = frozenset({"advantage", "advantages"})
 TEXT_COLUMNS = ("prompt", "completion")
 MAX_BATCH = 64_000_000
-"""Bytes of decoded rows that become texts: only a single row, or one with long lists, can have more."""
+"""Most bytes of decoded rows that become texts: only a single row, or one with long lists, can exceed it."""
 PACKED = 100
-"""A column of more than ``MAX_BATCH`` is decoded only from at least one of so many bytes, as other packed files are:
-a single value of 500 MB fits into 17 KB and takes nine times its size before it is known."""
+"""A column above ``MAX_BATCH`` is decoded only if it is packed at most this many times, as for other packed files: a
+single value of 500 MB fits into 17 KB and takes nine times its size before it is known."""
 
 
 def read_dump(file: BinaryIO, group_size: int | None, examples: KeptTexts) -> Grouping:
     """Summarise a TRL dump (0.28 to 1.16: columns ``step``, ``prompt``, ``completion``, one per reward, ``advantage``).
 
-    Every float column is a reward function, or the advantages; others (``log_extra``) are passed over.
+    Every float column is a reward function, or the advantages; others (``log_extra``) are skipped.
 
     Raises:
         BadDumpError: it can't be parsed (half-written, or another format), columns are missing, or it is too large:
@@ -88,10 +88,10 @@ def _read(dump: Any, pa: Any, group_size: int | None, *, examples: KeptTexts) ->
 class CompletionsParquetSource(CompletionFolder):
     """Reads TRL's dumps.
 
-    TRL does not clear its buffer: steps that reuse a generation and the dump at the end of training repeat the table
-    before. It overwrites a step's file with the completions of an evaluation: seen live, a newest file that comes again
-    with other prompts is evaluation. Where only the overwritten file was seen (offline, or between two polls),
-    evaluation can't be distinguished from training.
+    TRL does not clear its buffer: steps that reuse a generation and the dump at the end of training repeat the previous
+    table. It overwrites a step's file with an evaluation's completions: read live, a newest file that recurs with other
+    prompts is evaluation. If only the overwritten file was seen (offline, or between two polls), evaluation can't be
+    distinguished from training.
 
     pyarrow is an extra: without it nothing is read, ``stats.problem`` says so, and the cursor stays.
     """

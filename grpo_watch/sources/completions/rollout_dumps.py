@@ -1,4 +1,4 @@
-"""Dumps of rollouts, one JSON-lines file per step: recognised by name and first row, read into groups row by row."""
+"""Reads rollout dumps, one JSON-lines file per step: recognised by name and first row, grouped row by row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOLDER = re.compile(r"rollout|generation|completion|dump", re.IGNORECASE)
 
 
 def format_of(path: PurePath, row: Mapping[str, object]) -> RolloutDumps | None:
-    """The format of a file by its name and its first decoded line."""
+    """Return the format of a file by its name and its first decoded line."""
     return next((one for one in rollout_dumps() if one.named(path) and one.keys <= row.keys()), None)
 
 
@@ -49,15 +49,15 @@ def is_step_folder(name: str) -> bool:
 
 
 def folder_of(path: Path) -> Path:
-    """The folder that holds the dumps of all steps, one of which this file is."""
+    """Return the folder with the dumps of all steps, given one of them."""
     known = next((one for one in rollout_dumps() if one.named(path)), None)
     return path.parents[known.depth] if known is not None else path.parent
 
 
 def holds_dump(path: Path, head: bytes) -> tuple[bool, str | None]:
-    """Whether a file that begins with ``head`` is a dump, and whose: None for rows that no framework is known to write.
+    """Whether a file that begins with ``head`` is a dump, and its framework: None for rows of no known framework.
 
-    Those count as one in a folder with such a name, so that they are reported and not passed over.
+    Such rows count in folders named like dumps, so that they are reported and not skipped.
     """
     row = _first_row(head) if may_be_dump(path) else None
     if row is None:
@@ -69,7 +69,7 @@ def holds_dump(path: Path, head: bytes) -> tuple[bool, str | None]:
 
 
 def _first_row(head: bytes) -> Mapping[str, object] | None:
-    """The first line decoded; of a line longer than the part read, its visible keys."""
+    """Decode the first line; of a line longer than ``head``, return its visible keys."""
     line = head.split(b"\n", 1)[0]
     try:
         row: object = json.loads(line)
@@ -79,9 +79,9 @@ def _first_row(head: bytes) -> Mapping[str, object] | None:
 
 
 MAX_LINE = 64 << 20
-"""Bytes of a line; rows of NeMo-RL hold their token lists."""
+"""Most bytes of a line; rows of NeMo-RL hold their token lists."""
 MAX_ROWS = 65_536
-"""Completions of one step."""
+"""Most completions of one step."""
 
 
 def read_rollouts(  # noqa: PLR0913  what a process is given
@@ -94,10 +94,10 @@ def read_rollouts(  # noqa: PLR0913  what a process is given
     attempts: Path | None = None,
     roots: Sequence[Path] = (),
 ) -> Grouping:
-    """The groups of one file of a framework's, or the row of one without texts, or both.
+    """Return the groups of a framework's file, or the row of a file without texts, or both.
 
     Raises:
-        BadDumpError: a line is none of the format's, or the file ends inside one.
+        BadDumpError: a line is not in the format, or is cut off.
     """
     known = next(one for one in rollout_dumps() if one.framework == framework)
     batch = _Batch(known, examples=examples)
@@ -112,7 +112,7 @@ def read_rollouts(  # noqa: PLR0913  what a process is given
 
 
 def _errors(known: RolloutDumps, attempts: Path, roots: Sequence[Path]) -> float | None:
-    """The share of a step's attempts that failed; None where they can't be read."""
+    """Return the share (0…1) of a step's attempts that failed; None if they can't be read."""
     try:
         with os.fdopen(open_regular(attempts, roots), "rb") as file:
             batch = _Batch(known, examples=KeptTexts.NOTHING)
@@ -132,20 +132,20 @@ class _Batch:
         self._groups: list[Hashable] = []
         self._places: dict[Hashable, tuple[int, int, int]] = {}
         self.number = 0
-        """Of the line that was read last, from 1 on."""
+        """The last line read, counted from 1."""
 
     def read(self, file: BinaryIO) -> _Batch:
-        """Take all lines."""
+        """Read all lines."""
         for line in self.lines(file):
             for row in self._format.read(line):
                 self._add(row)
         return self
 
     def lines(self, file: BinaryIO) -> Iterator[Mapping[str, object]]:
-        """All lines decoded.
+        """Yield all lines, decoded.
 
         Raises:
-            BadDumpError: a line is none of the format's, or the file ends inside one.
+            BadDumpError: a line is not in the format, or is cut off.
         """
         for self.number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
             if line.isspace():
@@ -172,7 +172,7 @@ class _Batch:
         self._groups.append(row.group)
 
     def _again(self, key: Hashable, held: tuple[int, int, int], row: DumpRow) -> None:
-        """Another turn of the same rollout: the last one's text and rewards, but the first one's prompt."""
+        """Take another turn of the same rollout: keep the last turn's text and rewards, and the first one's prompt."""
         at, first, last = held
         if row.turn > last:
             self._taken.put(at, row.completion)
@@ -190,7 +190,7 @@ class _Batch:
 
 
 def format_at(path: Path, roots: Sequence[Path]) -> RolloutDumps | None:
-    """The format of one file; None where it is none, or holds no whole line yet.
+    """Return the format of one file; None if it is no dump, or holds no whole line yet.
 
     Raises:
         SourceError: it lies outside the roots or is no regular file.
@@ -218,7 +218,7 @@ def group_by_key(
             and are left out.
         rewards: per reward function one value per completion.
         group_size: G as configured; None takes the commonest number of completions per prompt.
-        examples: what is kept of the texts.
+        examples: how much of the texts is kept.
     """
     members: dict[Hashable, list[int]] = {}
     for at, prompt in enumerate(rows.prompts):
@@ -236,14 +236,14 @@ def group_by_key(
 
 
 TRIED = 20
-"""Files that are looked at for the format: the first of a folder may be empty or cut off."""
+"""Files tried to recognise the format: the first of a folder may be empty or cut off."""
 
 
 class CompletionDumpsSource(CompletionFolder):
     """Reads the files of a folder by rising step; its format is that of the first whole file.
 
-    Nothing marks the end of a file that grows line by line, so a file is read once it stayed as it was between two
-    looks (offline at once). A file that a resumed run writes again is read again. Its path may be one of the files.
+    Nothing marks the end of a file that grows line by line, so a file is read once it stayed unchanged between two
+    looks (offline at once). A file rewritten by a resumed run is read again. Its path may be one of the files.
     """
 
     def _begin(self, *, longest: Callable[[], float | None] = lambda: None, **_: Any) -> None:
@@ -256,7 +256,7 @@ class CompletionDumpsSource(CompletionFolder):
 
     @property
     def settling(self) -> bool:
-        """Whether a file is there that is looked at once more before it is read, or could not be parsed at first."""
+        """Whether a file waits for a second look before it is read, or could not be parsed at first."""
         return self._waits or super().settling
 
     def _new(self, seen: float | None) -> Iterator[Item]:
@@ -332,7 +332,7 @@ class CompletionDumpsSource(CompletionFolder):
 
 
 def _dumps_in(folder: Path) -> Iterator[str]:
-    """Names in a folder of what may be dumps, with the folders between."""
+    """Yield the names of possible dumps in a folder, including folders between."""
     for path in folder.iterdir():
         if may_be_dump(PurePath(path.name)):
             yield path.name

@@ -27,25 +27,25 @@ from grpo_watch.sources.completions.text_reduction import (
 )
 
 SAMPLED = 64
-"""Completions of a batch, in whole groups, that are looked through for loops, scraps and near copies; more are not.
-A share of 30 % is then known to ± 6 % where groups differ little, and every batch of up to 64 completely."""
+"""Completions of a batch, in whole groups, that are checked for loops, scraps and near copies. A share of 30 % is then
+known to ± 6 % if groups differ little, and batches of up to 64 are checked completely."""
 T = TypeVar("T", bound=Hashable)
 V = TypeVar("V")
 SHOWN_GROUPS, SHOWN_EACH = 8, 16
-"""Groups of a batch, and completions of each, whose beginnings a table of completions shows."""
+"""Groups of a batch, and completions per group, whose beginnings the page's table shows."""
 ADVANTAGE = "advantage"
-"""The column beside the reward functions that holds advantages."""
+"""The column of advantages beside the reward functions."""
 MARKS = 16
-"""Distinct texts of a group whose hashes are kept, so that another step's can be recognised."""
+"""Distinct texts of a group whose hashes are kept, to recognise them at other steps."""
 
 
 class Grouping(Struct, frozen=True):
     """The groups of one dump; ``reason`` says why there are none (then ``groups`` is empty).
 
-    ``digest`` is a hash of all prompts and texts in order, ``prompts`` of the prompts alone: equal digests mean a table
-    that was dumped again. ``odd`` names columns of rewards that have another length than the rows. ``by_prompt``: rows
-    that a console showed, a group because their prompts are equal. ``step`` is that of the dump's own column. ``row``:
-    what a dump without texts says, in the framework's keys.
+    ``digest`` is a hash of all prompts and texts in order, ``prompts`` of the prompts alone: equal digests mean the
+    same table. ``odd`` names columns of rewards that have another length than the rows. ``by_prompt``: rows shown on a
+    console, grouped by equal prompts. ``step`` is that of the dump's own column. ``row``: the values of a dump without
+    texts, under the framework's keys.
     """
 
     groups: tuple[GroupSummary, ...]
@@ -58,7 +58,7 @@ class Grouping(Struct, frozen=True):
     row: Mapping[str, float | None] | None = None
 
     def summary(self, channel: str, step: int, stream: Stream, segment: int, seen: float | None) -> CompletionSummary:
-        """The record of the dump that this channel gave for this step."""
+        """Return the summary of this channel's dump for this step."""
         return CompletionSummary(
             channel=channel,
             step=step,
@@ -90,8 +90,8 @@ def summarise_groups(
         completions: one per row.
         rewards: per reward function one value per row; NaN, null and text become None. The key ``advantage`` holds
             advantages. A column of another length than the rows is left out.
-        group_size: G where the configuration says it; None derives it from runs of equal prompts, else from advantages.
-        examples: what is kept of the texts.
+        group_size: G as configured; None derives it from runs of equal prompts, else from advantages.
+        examples: how much of the texts is kept.
     """
     if len(prompts) != len(completions):
         return Grouping((), f"{len(prompts)} prompts but {len(completions)} completions")
@@ -107,7 +107,7 @@ def group(
     *,
     examples: KeptTexts = KeptTexts.EXCERPT,
 ) -> Grouping:
-    """The same for rows that are reduced already."""
+    """Summarise a batch like ``summarise_groups``, from reduced rows."""
     derived = derived_group_size(rows.prompts)
     size = group_size or centred_size(rewards.get(ADVANTAGE, ()), len(rows), derived or 1) or derived
     reason = _why_not(len(rows), size)
@@ -120,27 +120,27 @@ def group(
 
 
 def digests(rows: CollectedRows) -> tuple[str, str]:
-    """Hashes of all prompts, and of all prompts and texts."""
+    """Return hashes of all prompts, and of all prompts and texts."""
     prompts = b"".join(rows.prompts)
     whole = xxhash.xxh3_128_hexdigest(b"".join((prompts, *rows.texts)))
     return str(xxhash.xxh3_128_hexdigest(prompts)), str(whole)
 
 
 def derived_group_size(prompts: Sequence[bytes]) -> int | None:
-    """Greatest common divisor of the runs of equal consecutive prompts; None when it is below 2."""
+    """Return the greatest common divisor of the runs of equal consecutive prompts; None if it is below 2."""
     size = math.gcd(*(sum(1 for _ in run) for _, run in groupby(prompts)))
     return size if size > 1 else None
 
 
 CENTRED, LEAST_GROUPS, LEAST_SIZES = 1e-3, 8, 3
-"""Share of the advantages' sizes that rounding leaves of a group's sum, groups with a spread that must show it, and
-different sizes of advantages: those of a baseline of the batch sum to 0 in a few groups by chance, if there are few."""
+"""Most of the advantages' sizes that rounding leaves in a group's sum; fewest groups with a spread that must show it;
+and fewest different sizes of advantages, as a batch baseline's few sizes sum to 0 in some groups by chance."""
 
 
 def centred_size(advantages: Sequence[object], rows: int, unit: int) -> int | None:
-    """The smallest G, a multiple of ``unit``, of which all consecutive groups have advantages that sum to 0.
+    """Return the smallest G, a multiple of ``unit``, for which all consecutive groups have advantages summing to 0.
 
-    That is how the trainer cut the batch, whatever prompts it put into a group. None where no size does for certain.
+    The trainer cut the batch like that, whatever prompts it put into a group. None if no size is certain.
     """
     values = [_number(value) for value in advantages]
     known = [value for value in values if value is not None and math.isfinite(value)]
@@ -165,7 +165,7 @@ def summaries(
     *,
     examples: KeptTexts = KeptTexts.EXCERPT,
 ) -> tuple[GroupSummary, ...]:
-    """Summarise groups, each given by the places of its rows; the first ``MAX_FUNCTIONS`` reward functions."""
+    """Summarise groups, each given by its row numbers, with the first ``MAX_FUNCTIONS`` reward functions."""
     beyond = frozenset([name for name in rewards if name != ADVANTAGE][MAX_FUNCTIONS:])
     columns = {
         name: _cut([_number(value) for value in column], members)
@@ -206,7 +206,7 @@ def summaries(
 
 
 def _sample(rows: CollectedRows, members: Sequence[Sequence[int]]) -> dict[int, Sequence[int]]:
-    """The groups of the lowest prompt hashes whose texts were kept, at least two, of together about 64 completions."""
+    """Return the groups of the lowest prompt hashes with kept texts, at least two, of about 64 completions in all."""
     whole = [number for number, at in enumerate(members) if not rows.windows.keys().isdisjoint(at)]
     chosen: dict[int, Sequence[int]] = {}
     left = SAMPLED
@@ -231,7 +231,7 @@ def _why_not(rows: int, size: int | None) -> str:
 def _number(value: object) -> float | None:
     try:
         number = float(value) if isinstance(value, (int, float)) else math.nan
-    except OverflowError:  # an integer beyond floats
+    except OverflowError:  # an integer too large for a float
         return None
     return None if math.isnan(number) else number
 
@@ -241,13 +241,13 @@ def _cut(column: Sequence[V], members: Sequence[Sequence[int]]) -> list[tuple[V,
 
 
 def numbered(values: Sequence[T]) -> tuple[int, ...]:
-    """Equal values numbered by first appearance."""
+    """Number equal values by first appearance."""
     numbers: dict[T, int] = {}
     return tuple([numbers.setdefault(value, len(numbers)) for value in values])
 
 
 def _shown(rows: CollectedRows, at: Sequence[int]) -> tuple[str, ...]:
-    """How the prompt and the first completions begin; nothing where no text of the group was kept."""
+    """Return the beginnings of the prompt and the first completions; empty if no text of the group was kept."""
     prompt = rows.asked.get(rows.prompts[at[0]])
     if prompt is None:
         return ()
@@ -256,7 +256,7 @@ def _shown(rows: CollectedRows, at: Sequence[int]) -> tuple[str, ...]:
 
 
 def _example(rows: CollectedRows, at: Sequence[int], pattern: Sequence[int]) -> str:
-    """The excerpt of the text that the group repeats most, empty ones apart; "" where no text was kept."""
+    """Return an excerpt of the group's most repeated non-empty text; "" if no text was kept."""
     written = [number for number, row in zip(pattern, at, strict=True) if not rows.empty[row]]
     if not written:
         return ""
@@ -265,10 +265,10 @@ def _example(rows: CollectedRows, at: Sequence[int], pattern: Sequence[int]) -> 
 
 
 class TextScan(Struct, frozen=True):
-    """What the texts of one group look like; all None or 0 where the group was not looked through.
+    """Quality of the texts of one group; all None or 0 if the group was not checked.
 
     ``judged`` texts were long enough to judge, of which ``looping`` and ``scattered`` are degenerate; ``near_unique``
-    counts different texts when near copies are one; ``distinct`` is distinct-3.
+    counts texts, near copies as one; ``distinct`` is distinct-3.
     """
 
     judged: int | None = None
@@ -279,7 +279,7 @@ class TextScan(Struct, frozen=True):
 
 
 def look_through(rows: CollectedRows, groups: Mapping[int, Sequence[int]]) -> dict[int, TextScan]:
-    """The looks of each group, whose rows are given by their places; equal texts are looked at once."""
+    """Return the text quality of each group, given by row numbers; equal texts are checked once."""
     windows = {rows.texts[at]: rows.windows.get(at, "") for places in groups.values() for at in reversed(places)}
     looks = {text: (quality(shown), triples(shown)) for text, shown in windows.items()}
     return {number: _scan([rows.texts[at] for at in places], looks) for number, places in groups.items()}

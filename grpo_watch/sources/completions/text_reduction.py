@@ -1,4 +1,4 @@
-"""Reduces the completions of a table to numbers, hashes and the texts of a small sample, and judges these texts."""
+"""Reduces a table's completions to numbers, hashes and a small sample of texts, and judges these texts."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from grpo_watch import lazy_re as re
 from grpo_watch.credentials import masked
 
 TAIL = 1_000
-"""Characters looked at for loops, from the end: that is where a looping model ends up."""
+"""Last characters of a text that are checked for loops: a looping model ends in them."""
 HEAD = 1_000
-"""Characters of a text that are compared with those of others."""
+"""First characters of a text that are compared with other texts."""
 FAR = 4_000
-"""Characters looked at, from the end, for a passage that comes again and again."""
+"""Last characters of a text that are searched for a recurring passage."""
 SUFFIX = 24
 PERIODIC = 512
-"""Characters that such a passage, repeated, must fill at least."""
+"""Fewest characters that such a passage, repeated, must fill."""
 SHORTEST = 16
-"""Characters below which a text is not judged."""
+"""Fewest characters of a judged text."""
 COMPRESSIBLE = 256
-"""Characters from which compression shows more than counting n-grams."""
+"""Characters from which compression reveals more than counting n-grams."""
 RATIO = 0.15
-"""Compressed by zlib to this share or less: loops of a sentence or less. Prose gives 0.4 to 0.55, code 0.25 to 0.4."""
+"""Loops of a sentence or less: zlib compresses them to this share. Prose gives 0.4 to 0.55, code 0.25 to 0.4."""
 NGRAM = 4
 DISTINCT_NGRAMS = 0.3
-"""A short text with at most this share of distinct n-grams goes round in circles."""
+"""A short text with at most this share of distinct n-grams is a loop."""
 ONE_CHARACTER = 0.5
-"""A single run of one character that makes up this share of a short text."""
+"""Share of a short text that a single run of one character must make up."""
 SCRIPTS_AT_ONCE = 4
 """Writing systems in one text (Japanese, Korean and Chinese count as one): no language or translation mixes so many."""
 SCRIPT_SHARE = 0.02
@@ -57,7 +57,7 @@ _SCRIPTS = tuple(
 
 
 class TextQuality(str, Enum):
-    """What a text looks like."""
+    """The quality of a text."""
 
     SHORT = "short"
     SOUND = "sound"
@@ -66,7 +66,7 @@ class TextQuality(str, Enum):
 
 
 def quality(text: str) -> TextQuality:
-    """Whether the end of a text is a loop, one character, or scraps of many scripts; linear and bounded in cost."""
+    """Whether the end of a text is a loop, one character, or scraps of many scripts; linear, bounded cost."""
     whole = text.strip()[-FAR:]
     tail = whole[-TAIL:]
     if len(tail) < SHORTEST:
@@ -77,7 +77,7 @@ def quality(text: str) -> TextQuality:
 
 
 def _goes_round(text: str) -> bool:
-    """Whether a text ends in a passage of any length that is repeated, letter by letter, three times or more."""
+    """Whether a text ends in a passage of any length that is repeated exactly three times or more."""
     end = len(text) - SUFFIX
     ending = text[end:] if end > 0 else ""
     if not ending or text.find(ending, end - FAR // 3) == end:  # the forward search is the fast one
@@ -107,9 +107,9 @@ def _is_scattered(text: str) -> bool:
 EXCERPT = 80
 """Most characters of a text that a finding may show."""
 SHOWN = 240
-"""Most characters of a prompt or a completion in the page's table of completions, where the settings ask for one."""
+"""Most characters of a prompt or a completion in the page's completion table, if the settings enable it."""
 EXCERPT_HEAD = 400
-"""Characters of a text looked at for its excerpt."""
+"""Characters of a text from which its excerpt is made."""
 
 SPECIAL = re.compile(  # \uff5c: the bar of DeepSeek's tokens
     r"<[|\uff5c][^|\uff5c<>\s]{1,40}[|\uff5c]>|</?(?:s|pad|unk|bos|eos|start_of_turn|end_of_turn)>|\[(?:PAD|EOS|SEP|CLS)\]"
@@ -117,21 +117,21 @@ SPECIAL = re.compile(  # \uff5c: the bar of DeepSeek's tokens
 """Special tokens as tokenizers print them (ms-swift 3.12 leaves ``<|im_end|>`` in its texts, 4.6 and TRL strip it)."""
 
 TEXT_KEYS = ("reasoning_content", "thinking", "content", "text", "tool_calls", "function", "name", "arguments")
-"""Keys of a conversation's messages and their parts that hold what the model wrote, or thought (TRL separates them)."""
+"""Keys of messages and their parts that hold text written by the model, or its reasoning (TRL separates them)."""
 
 _PERSONAL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}|\d[\d -]{7,30}\d")
-"""Mail addresses, card and telephone numbers: left out of excerpts."""
+"""Mail addresses, card and telephone numbers: omitted from excerpts."""
 _COLOUR = re.compile(r"(\x1b\[[\d;?]{0,10}[A-Za-z])")
-"""Ends in a letter, which is no part of the word behind it."""
+"""A colour code; its final letter belongs to no word."""
 
 
 def plain(text: str) -> str:
-    """The text without special tokens."""
+    """Return the text without special tokens."""
     return SPECIAL.sub("", text) if "<" in text or "[" in text else text
 
 
 def as_text(value: object) -> str:
-    """A text, or the contents of a conversation; images and other media count as their type only."""
+    """Return a text, or the contents of a conversation; images and other media only as their type."""
     if isinstance(value, str):
         return value
     if isinstance(value, (list, tuple)):
@@ -144,12 +144,12 @@ def as_text(value: object) -> str:
 
 
 def _part(key: str, value: object) -> str:
-    """One part of a message; a call's arguments (a text in some dumps, a dictionary in others) with all their names."""
+    """Return one part of a message; a call's arguments (a text or a dictionary, by dump) with all their names."""
     return str(value) if key == "arguments" else as_text(value)
 
 
 def token_ids(value: object) -> array[int] | None:
-    """The token ids that a dump gives in place of a text (open-instruct does); None for anything else."""
+    """Return the token ids that a dump gives instead of a text (open-instruct does); None for anything else."""
     if not isinstance(value, list) or not value or type(value[0]) is not int:
         return None
     try:
@@ -159,36 +159,36 @@ def token_ids(value: object) -> array[int] | None:
 
 
 def excerpt(head: str, limit: int = EXCERPT) -> str:
-    """One line of at most ``limit`` (below 400) characters: credentials masked, control characters escaped."""
+    """Return one line of at most ``limit`` (below 400) characters: credentials masked, control characters escaped."""
     safe = "".join(map(masked, _COLOUR.split(head[:EXCERPT_HEAD])))
     shown = _PERSONAL.sub("[…]", safe)
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown[:limit])[:limit]
 
 
 def digest(text: str) -> bytes:
-    """128 bits that differ from any other text's; broken surrogates count as they are."""
+    """Return a 128-bit hash of a text; lone surrogates are hashed as they are."""
     return xxhash.xxh3_128_digest(text.encode("utf-8", "surrogatepass"))
 
 
 MAX_TOKENS = 128
-"""Words that are looked at, of the ``HEAD`` of a text."""
+"""Words of the first ``HEAD`` characters that are compared."""
 MIN_TOKENS = 20
-"""Shorter texts are only compared exactly: one differing word of a short answer is a different answer."""
+"""Texts with fewer words are only compared exactly: one differing word makes a short answer different."""
 ALIKE = 0.8
-"""Jaccard similarity of two sets of word triples from which two texts are near copies: the practice of deduplicating
-corpora (Lee et al. 2022, Penedo et al. 2023)."""
+"""Jaccard similarity of two sets of word triples from which two texts are near copies, as in deduplication of corpora
+(Lee et al. 2022, Penedo et al. 2023)."""
 MAX_COMPARED = 64
-"""Distinct texts of a group that are compared with each other (2,016 pairs)."""
+"""Most distinct texts of a group that are compared with each other (2,016 pairs)."""
 _ALONE, _BEYOND = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af", "\U00010000-\U0010ffff"
 WORD = re.compile(rf"[{_BEYOND}]|(?=\w)[{_ALONE}]|[^\W{_ALONE}{_BEYOND}]+")
-"""A word; Chinese, Japanese and Korean characters, and those beyond the basic plane (emoji), are one each."""
+"""A word; Chinese, Japanese and Korean characters, and those beyond the basic plane (emoji), are one word each."""
 _SPACED = bytes(code if chr(code).isalnum() or code == ord("_") else ord(" ") for code in range(128)).ljust(256)
-"""What separates words in ASCII is a blank: such a text is cut into words in a tenth of the time."""
+"""Maps separators of ASCII words to blanks, which splits such texts in a tenth of the time."""
 Triple: TypeAlias = tuple[str, str, str]
 
 
 class NearCopies(NamedTuple):
-    """How many different texts there are when near copies count as one (None: too many to compare), and distinct-3.
+    """The number of texts, near copies counted as one (None: too many to compare), and distinct-3.
 
     distinct-3 (Li et al. 2016) is the share of different word triples among all; None where no text has any.
     """
@@ -198,7 +198,7 @@ class NearCopies(NamedTuple):
 
 
 def triples(text: str) -> list[Triple]:
-    """The word triples of a text in order, at most 126, case and punctuation apart; none for a text of few words."""
+    """Return the word triples of a text in order, at most 126, without case and punctuation; empty for few words."""
     folded = text[:HEAD].casefold()
     words = folded.encode().translate(_SPACED).decode().split() if folded.isascii() else WORD.findall(folded)
     words = words[:MAX_TOKENS]
@@ -208,7 +208,7 @@ def triples(text: str) -> list[Triple]:
 def near_copies(texts: Sequence[Sequence[Triple]]) -> NearCopies:
     """Compare the distinct texts of a group, each given by its triples.
 
-    Near copies of near copies belong together; a text without triples is like no other.
+    Near copies of near copies belong together; a text without triples resembles no other.
     """
     filled = [set(each) for each in texts if each]
     if not filled:
@@ -218,13 +218,13 @@ def near_copies(texts: Sequence[Sequence[Triple]]) -> NearCopies:
     distinct = 1 - repeats / total
     if len(texts) > MAX_COMPARED:
         return NearCopies(None, distinct)
-    if repeats < ALIKE * fewest:  # a pair that is alike shares, or repeats within, at least as many
+    if repeats < ALIKE * fewest:  # a similar pair shares, or repeats within, at least as many
         return NearCopies(len(texts), distinct)
     return NearCopies(len(texts) - len(filled) + _components(filled), distinct)
 
 
 def _components(sets: Sequence[set[Triple]]) -> int:
-    """How many texts remain where near copies are one."""
+    """Return the number of texts, near copies counted as one."""
     leader = list(range(len(sets)))
     for one, other in combinations(range(len(sets)), 2):
         if leader[one] != leader[other] and _alike(sets[one], sets[other]):
@@ -243,18 +243,18 @@ OPENING = 64
 OPENING_TOKENS = 16
 """… and tokens, where a dump holds token ids."""
 PROMPTS = 32
-"""Prompts whose texts are kept until the table is grouped: those of the lowest hashes, so that the choice depends on
-neither the order nor the number of rows, and spreads over ranks and engines …"""
+"""Prompts whose texts are kept until the table is grouped: those of the lowest hashes, so that the choice is
+independent of the order and number of rows, and spread over ranks and engines …"""
 PER_PROMPT = 64
 """… and completions of each."""
 
 
 class CollectedRows:
-    """The rows so far, column by column.
+    """The rows so far, by column.
 
     ``prompts`` and ``texts`` are 128-bit hashes, ``lengths`` characters (tokens where the dump holds ids), ``openings``
-    hashes of this process of how texts begin. ``windows`` holds start and end of the sampled texts by row, ``asked``
-    the start of each sampled prompt by its hash.
+    process-local hashes of the texts' beginnings. ``windows`` holds start and end of the sampled texts by row,
+    ``asked`` the start of each sampled prompt by its hash.
     """
 
     def __init__(self) -> None:
@@ -275,7 +275,7 @@ class CollectedRows:
         """Take rows, as many prompts as completions.
 
         Raises:
-            RecursionError: a conversation nested beyond sense.
+            RecursionError: a conversation is nested too deeply.
         """
         for prompt, completion in zip(prompts, completions, strict=True):
             self.add(prompt, completion)
@@ -284,7 +284,7 @@ class CollectedRows:
         """Take one row; prompt and completion are texts, conversations (TRL ≥ 1.15) or lists of token ids.
 
         Raises:
-            RecursionError: a conversation nested beyond sense.
+            RecursionError: a conversation is nested too deeply.
         """
         asked, new, at = as_text(prompt), _reduced(completion), len(self.texts)
         hashed = digest(asked)
@@ -301,14 +301,14 @@ class CollectedRows:
             self.windows[at] = _window(new.kept)
 
     def put(self, at: int, completion: object) -> None:
-        """Replace the completion of a row that was taken (a later turn of the same rollout)."""
+        """Replace the completion of an earlier row (a later turn of the same rollout)."""
         new = _reduced(completion)
         self.texts[at], self.lengths[at], self.empty[at], self.openings[at] = new[:4]
         if at in self.windows:
             self.windows[at] = _window(new.kept)
 
     def put_prompt(self, at: int, prompt: object) -> None:
-        """Replace the prompt of a row that was taken (an earlier turn of the same rollout)."""
+        """Replace the prompt of an earlier row (an earlier turn of the same rollout)."""
         text = as_text(prompt)
         self.prompts[at] = digest(text)
         if at in self.windows:
@@ -330,7 +330,7 @@ class CollectedRows:
 
 
 class _Reduced(NamedTuple):
-    """A completion by columns; ``kept`` is its text or its token ids."""
+    """A reduced completion; ``kept`` is its text or its token ids."""
 
     digest: bytes
     length: int
@@ -340,7 +340,7 @@ class _Reduced(NamedTuple):
 
 
 def _reduced(completion: object) -> _Reduced:
-    """Token ids are compared as they are; written as words they are looked through for loops and near copies."""
+    """Token ids are compared directly; written as words, they are checked for loops and near copies."""
     if (tokens := token_ids(completion)) is not None:
         data = tokens.tobytes()
         opening = hash(data[: tokens.itemsize * OPENING_TOKENS])
@@ -350,6 +350,6 @@ def _reduced(completion: object) -> _Reduced:
 
 
 def _window(kept: str | array[int]) -> str:
-    """Start and end of a text: what its quality and its likeness to others are judged by."""
+    """Return start and end of a text, for judging its quality and similarity to others."""
     text = kept if isinstance(kept, str) else " ".join(map(str, kept))
     return text if len(text) <= HEAD + FAR else text[:HEAD] + text[-FAR:]
