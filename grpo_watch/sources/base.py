@@ -1,4 +1,4 @@
-"""The contract of a source, and the counters every source keeps."""
+"""The contract of sources, and the counters that each of them keeps."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from grpo_watch.sources.files.reading import TurnBudget
 
 
 class Future(Protocol):
-    """The part of ``concurrent.futures.Future`` that is used."""
+    """The part of ``concurrent.futures.Future`` in use here."""
 
     def done(self) -> bool:
         """Whether a result is there."""
 
     def result(self) -> Any:
-        """The result; waits for it, and raises what the work raised."""
+        """Return the result; waits for it, and raises the work's exception."""
 
 
 Submit: TypeAlias = Callable[..., Future]
-"""``submit(function, *arguments)`` with a top-level function and arguments that can be sent to another process."""
+"""``submit(function, *arguments)`` with a top-level function and arguments that can be pickled for another process."""
 
 
 class KeptTexts(IntEnum):
-    """What a summary keeps of texts: nothing, an excerpt per odd group, or also how those of the first groups begin."""
+    """How much of its texts a summary keeps: nothing, excerpts of odd groups, or also beginnings in some groups."""
 
     NOTHING = 0
     EXCERPT = 1
@@ -38,7 +38,7 @@ class KeptTexts(IntEnum):
 
 
 class Skip(str, Enum):
-    """Why a piece of input was passed over (the closed set of ``reason`` labels)."""
+    """Why a piece of input was skipped (the closed set of ``reason`` labels)."""
 
     NOT_JSON = "not-json"
     NOT_A_ROW = "not-a-row"
@@ -57,12 +57,12 @@ Remembered = TypeVar("Remembered", bound=Struct)
 
 
 def remembered(state: Struct) -> str:
-    """What a reader remembers across a restart, as the text of a cursor's state (NaN and infinities included)."""
+    """Serialise a reader's state for a cursor (NaN and infinities included)."""
     return json.dumps(to_builtins(state))
 
 
 def recalled(kind: type[Remembered], text: Scalar) -> Remembered:
-    """The state in such a text; a new one where there is none, or one of another version."""
+    """Restore a serialised state; a new one if it is missing or of another version."""
     try:
         return convert(json.loads(str(text)), kind, str_keys=True) if text else kind()
     except (ValueError, ValidationError):
@@ -70,11 +70,11 @@ def recalled(kind: type[Remembered], text: Scalar) -> Remembered:
 
 
 EACH_END = 150
-"""Characters kept at either end of a long detail: paths are long, and what is wrong comes last."""
+"""Characters kept at either end of a long detail: paths are long, and the reason comes last."""
 
 
 class SourceStats(Struct):
-    """What a source did so far. ``first_bad`` is ``line N: reason: …`` for the first piece that was skipped."""
+    """Counters of a source. ``first_bad`` is ``line N: reason: …`` of the first skipped piece."""
 
     records: int = 0
     bytes: int = 0
@@ -83,9 +83,9 @@ class SourceStats(Struct):
     problem: str = ""
 
     def skip(self, reason: Skip, detail: str = "", count: int = 1) -> None:
-        """Count skipped pieces; the first keeps its detail (one line; of a long one both ends) for people to see.
+        """Count skipped pieces; the first one's detail is kept for people (one line; of a long one both ends).
 
-        A duplicate is no trouble (frameworks dump tables again) and keeps none.
+        Duplicates are harmless (frameworks dump tables again), so their details are dropped.
         """
         self.skipped[reason] = self.skipped.get(reason, 0) + count
         if not self.first_bad and reason is not Skip.DUPLICATE:
@@ -94,37 +94,37 @@ class SourceStats(Struct):
 
 
 class Source(Protocol):
-    """Reads one channel of one run; a class that reads states it as its base, and so has the defaults below.
+    """Reads one channel of one run; every reader derives from it and inherits the defaults below.
 
-    ``poll`` yields what is newly readable and returns; it never blocks and never raises on bad input (it counts in
-    ``stats``; a channel that can't be opened sets ``stats.problem``). ``seen`` is the driver's clock, copied into the
-    items; None offline. ``finish`` yields what was held back, once the input has ended. ``cursor`` may be taken
-    between two yielded items and then covers exactly the items yielded so far; a source built with it continues there
-    without loss or repetition.
+    ``poll`` yields the new items and returns; it never blocks and never raises on bad input (it counts in ``stats``; a
+    channel that can't be opened sets ``stats.problem``). ``seen`` is the driver's clock, copied into the items; None
+    offline. ``finish`` yields the held-back items once the input has ended. ``cursor`` may be taken between two yielded
+    items and then covers exactly the items yielded so far; a source built with it continues there without loss or
+    repetition.
     """
 
     name: str
     stats: SourceStats
     step_column: str = ""
-    """The key that holds the step, where the user named one."""
+    """The key that holds the step, if the user named one."""
 
     def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield everything new."""
+        """Yield all new items."""
 
     def finish(self) -> Iterator[Item]:
-        """Yield what was held back; the input has ended."""
+        """Yield the held-back items; the input has ended."""
         return iter(())
 
     def cursor(self) -> Cursor:
-        """Where reading would continue."""
+        """Where reading continues."""
 
     def close(self) -> None:
-        """Free file handles; most keep none open between two polls."""
+        """Close files; most sources keep none open between two polls."""
         return
 
     @property
     def behind(self) -> bool:
-        """Whether what a server holds of the run is still being fetched for the first time."""
+        """Whether a run on a server is still being fetched for the first time."""
         return False
 
     @property
@@ -134,17 +134,17 @@ class Source(Protocol):
 
     @property
     def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere; 0 otherwise."""
+        """The inode of the open file while it has a name; 0 otherwise."""
         return 0
 
     @property
     def settling(self) -> bool:
-        """Whether something is there that is read once it has stayed the same for a while."""
+        """Whether an input waits to be read until it has stayed unchanged for a while."""
         return False
 
 
 class ChannelSource(Source):
-    """A source of a file or folder of a run; ``_begin`` makes what it holds between two polls.
+    """A source of a file or folder of a run; ``_begin`` sets up its own state.
 
     Args:
         name: the channel's name.
@@ -153,9 +153,9 @@ class ChannelSource(Source):
         group_size: G as configured, asked at each table; None: derived from the prompts.
         segment: order among the channels of this kind.
         cursor: where an earlier reader stopped.
-        examples: what summaries carry of the texts.
+        examples: how much of the texts summaries carry.
         submit: runs heavy reading elsewhere; None reads in place.
-        own: what only this source is made with (see its ``_begin``).
+        own: further arguments of this source alone (see its ``_begin``).
     """
 
     def __init__(  # noqa: PLR0913  the arguments that all of them share
@@ -180,22 +180,22 @@ class ChannelSource(Source):
 
     @abstractmethod
     def _begin(self, *_: Any, **own: Any) -> None:
-        """Make what the source holds; everything that all sources are made with is set."""
+        """Set up the source's own state, after the arguments common to all sources are stored."""
 
     @abstractmethod
     def _new(self, seen: float | None) -> Iterator[Item]:
-        """What is newly readable (see ``poll``)."""
+        """Yield the new items (see ``poll``)."""
 
     def _rest(self) -> Iterator[Item]:
-        """What was held back (see ``finish``)."""
+        """Yield the held-back items (see ``finish``)."""
         return iter(())
 
     def poll(self, seen: float | None) -> Iterator[Item]:
-        """Yield everything new, and count it."""
+        """Yield all new items, and count them."""
         return self._each(self._new(seen))
 
     def finish(self) -> Iterator[Item]:
-        """Yield what was held back, and count it; the input has ended."""
+        """Yield the held-back items, and count them; the input has ended."""
         return self._each(self._rest())
 
     def _each(self, items: Iterator[Item]) -> Iterator[Item]:
@@ -210,4 +210,4 @@ class ChannelSource(Source):
 
 
 Opens: TypeAlias = Callable[..., ChannelSource]
-"""Makes the source of a channel that is no file, as of any other."""
+"""Makes the source of a channel that is no file, with the arguments of ``ChannelSource``."""

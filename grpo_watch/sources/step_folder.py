@@ -1,4 +1,4 @@
-"""Reads the numbered entries of a folder (dumps, checkpoints) by rising step, and remembers what was read."""
+"""Reads numbered entries of a folder (dumps, checkpoints) by rising step, and tracks those already read."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class SweepEntry(NamedTuple):
 
 
 class Sweep:
-    """Reads in passes; in each pass by rising step. An entry that is rewritten is read again in the next pass.
+    """Plans passes by rising step. A rewritten entry is read again in the next pass.
 
     A cursor holds three numbers: all entries modified up to ``floor`` were read; of those modified up to ``ceiling``
-    (the pass under way) the ones up to ``position`` (a step). So a restart neither loses nor repeats an entry.
+    (the pass under way) the ones up to ``position`` (a step). A restart thus neither loses nor repeats an entry.
     """
 
     def __init__(self, cursor: Cursor | None) -> None:
@@ -38,12 +38,12 @@ class Sweep:
         self._open: set[int] = set()
 
     def plan(self, entries: Mapping[int, SweepEntry]) -> bool:
-        """Begin the next pass; False when entries are left for a later one (a pass is under way)."""
+        """Begin the next pass; False if a pass is under way, or entries are left for a later one."""
         if self._queue or self._open:
             return False
         new = {step: entry for step, entry in entries.items() if not self._is_read(step, entry)}
         rest = {step: entry for step, entry in new.items() if entry.stamp <= self._ceiling}
-        cut_short = self._floor < self._ceiling and bool(rest)  # by a restart: finish that pass first
+        cut_short = self._floor < self._ceiling and bool(rest)  # by a restart: finish the pass first
         new, left = (rest, len(new) > len(rest)) if cut_short else (new, False)
         self._ceiling = max([self._ceiling, *(entry.stamp for entry in new.values())])
         self._queue.extend(sorted(new))
@@ -52,7 +52,7 @@ class Sweep:
         return not left
 
     def next(self) -> int | None:
-        """The next step to read, or None; every step given out must come back by ``done``."""
+        """Return the next step to read, or None; each returned step must be passed to ``done``."""
         if not self._queue:
             return None
         step = self._queue.popleft()
@@ -60,7 +60,7 @@ class Sweep:
         return step
 
     def done(self, step: int, signature: Hashable | None) -> None:
-        """A step was dealt with; None instead of its signature has it tried again in the next pass."""
+        """Mark a step as done; with None instead of its signature it is retried in the next pass."""
         self._open.discard(step)
         self._position = step
         if signature is not None:
@@ -69,7 +69,7 @@ class Sweep:
             self._floor = self._ceiling
 
     def cursor(self, source: str, state: Mapping[str, Scalar]) -> Cursor:
-        """Covers exactly the steps that are done."""
+        """Return a cursor of exactly the steps that are done."""
         return Cursor(source, "", self._position, {"floor": self._floor, "ceiling": self._ceiling, **state})
 
     def _is_read(self, step: int, entry: SweepEntry) -> bool:
@@ -85,18 +85,18 @@ def _number(state: Mapping[str, Scalar], name: str) -> int:
 
 
 class DeferredWork:
-    """Work that is done when its result is asked for."""
+    """Work that runs when its result is requested."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self.result = partial(function, *arguments)
 
     def done(self) -> bool:
-        """It may be asked for at any time."""
+        """Always True: the result may be requested at any time."""
         return True
 
 
 class EntryResult(Struct, frozen=True, kw_only=True):
-    """What became of one entry. ``failure``: why it can't be used, in one line; one that is ``gone`` is no failure."""
+    """The result of one entry. ``failure``: why it can't be used, in one line; a ``gone`` entry is no failure."""
 
     skip: Skip | None = None
     failure: str = ""
@@ -104,14 +104,14 @@ class EntryResult(Struct, frozen=True, kw_only=True):
 
 
 class StepFolder(ChannelSource):
-    """Reads what lies in a folder under a step each, by rising step; what is written again is read again.
+    """Reads a folder's entries, one per step, by rising step; rewritten entries are read again.
 
-    An entry that can't be used is tried once more, and counted when it stays so; one that is too large costs as much
-    each time, and is counted at once.
+    An unusable entry is retried once, and counted if it fails again; one that is too large is counted at once, as each
+    try costs as much.
     """
 
     AT_ONCE = 4
-    """Pieces of work submitted at once; in place it is one, so that nothing is decided earlier than needed."""
+    """Pieces of work submitted at once; without ``submit`` one, so that nothing is decided earlier than needed."""
 
     def _begin(self, **_: Any) -> None:
         self._sweep, self._under_way = Sweep(self._start), deque[tuple[int, Future]]()
@@ -120,7 +120,7 @@ class StepFolder(ChannelSource):
 
     @abstractmethod
     def _listed(self, seen: float | None) -> Mapping[int, SweepEntry]:
-        """The entries that may be read, by step.
+        """Return the readable entries, by step.
 
         Raises:
             OSError: the folder can't be listed.
@@ -128,14 +128,13 @@ class StepFolder(ChannelSource):
 
     @abstractmethod
     def _read(self, step: int) -> None:
-        """Begin the work for a step (``_work``); one that is gone is done."""
+        """Begin the work for a step (``_work``); a missing entry is done."""
 
     @abstractmethod
     def _collect(self, step: int, result: Any, seen: float | None) -> Iterator[Item]:
-        """The items of a result, or of an exception in place of one."""
+        """Yield the items of a result, or of an exception in its place."""
 
     def _count(self, result: EntryResult) -> None:
-        """Count an entry that can't be used."""
         self.stats.skip(result.skip or Skip.UNREADABLE, result.failure)
         if result.skip is Skip.OUTSIDE:
             self._refusal = self.stats.problem = result.failure
@@ -179,7 +178,7 @@ class StepFolder(ChannelSource):
             yield from self._collect(step, result, seen)
 
     def _done(self, step: int, signature: Hashable, result: EntryResult) -> bool:
-        """Note what became of an entry; False where it is tried again."""
+        """Note the result of an entry; False if it is retried."""
         before = self._failed.pop(step, None)
         stays = result.skip is Skip.TOO_LONG or (before is not None and before[0] == signature)
         again = result.gone or (result.skip is not None and not stays)
