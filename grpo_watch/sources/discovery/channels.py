@@ -1,4 +1,4 @@
-"""What channels hold: what reads each of them, and what it gives."""
+"""The contents of channels: the reader of each, and the items that it gives."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _IN_MEMORY = "checksums of the weights in memory, settings"
 
 
 class ChannelContent(str, Enum):
-    """What a channel holds.
+    """The content of a channel.
 
     Attributes:
-        reader: the tracker whose file it is; else module and name of what reads it, imported when a run has such a
-            channel (a third of the start of ``check``).
-        gives: what is read of it, in words.
-        kind: of its metric rows; None where it gives none.
-        files: what stands in its name for its files, where it is a folder.
+        reader: the tracker whose file it is; else module and name of its source, imported when a run has such a channel
+            (a third of the start of ``check``).
+        gives: the items read from it, in words.
+        kind: the kind of its metric rows; None if it has none.
+        files: stands for the files in its name, if it is a folder.
     """
 
     reader: type[TrackerFile] | str
@@ -47,7 +47,7 @@ class ChannelContent(str, Enum):
         kind: ChannelKind | None = None,
         files: str = "",
     ) -> ChannelContent:
-        """A text with what is known of it; a tracker says it itself."""
+        """Make a member from its name and attributes; a tracker class brings its own."""
         made = str.__new__(cls, value)
         made._value_, made.reader, made.files = value, reader, files
         made.gives, made.kind = (gives, kind) if isinstance(reader, str) else (reader.GIVES, reader.KIND)
@@ -101,7 +101,7 @@ class ChannelContent(str, Enum):
         return None if isinstance(self.reader, str) else self.reader
 
     def open(self, *arguments: Any, **options: Any) -> Source:
-        """The source of such a channel; arguments as of ``ChannelSource``."""
+        """Return the source of such a channel; arguments as of ``ChannelSource``."""
         made: Any = self.reader
         if isinstance(made, str):
             module, _, name = made.rpartition(".")
@@ -111,8 +111,8 @@ class ChannelContent(str, Enum):
 
 
 TRACKERS = tuple((content, content.tracker) for content in ChannelContent if content.tracker is not None)
-"""The channels that are a tracker's files, and what reads them."""
+"""The contents that are trackers' files, and their readers."""
 COMPLETIONS = frozenset(
     {ChannelContent.COMPLETIONS_JSONL, ChannelContent.COMPLETIONS_PARQUET, ChannelContent.COMPLETION_DUMPS}
 )
-"""Where a run has one of these, the tables that it logs to a tracker as well are not read."""
+"""If a run has one of these, the tables that it also logs to a tracker are not read."""

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["ChannelContent", "Discoverer", "FoundChannel", "FoundRun", "discover"]
 
 DATED = re.compile(r"\d{8}")
-"""A folder named by its date tells jobs apart."""
+"""A folder named by its date, which distinguishes jobs."""
 COMMON = re.compile(r"train(?:ing|er)?(?:[_-]logs?)?|logging|std(?:out|err)|console|metrics|nohup|out|history")
-"""More names of logs, without their suffix, and of folders that don't say which job it is."""
+"""Common names of logs, without suffix, and of folders, that don't identify a job."""
 HOLDS_NO_CONFIG = frozenset({"runs", "wandb", "completions", "logs", "log", "tensorboard", "tb"})
 
 
@@ -55,11 +55,11 @@ class FoundChannel:
 
     ``name`` is its path relative to the run root and never changes. ``path`` is a file, except for checkpoints, the
     trainer states inside them, Parquet completions and run configuration, where it is the folder that holds them.
-    ``segment`` orders channels of one kind that follow each other; a higher one is a new attempt. ``shows_end``: the
-    end of the run shows here. ``in_folder`` is False for a log file that is a run by itself. ``opens`` makes the source
+    ``segment`` orders channels of one kind that follow each other; a higher one is a new attempt. ``shows_end``: it
+    shows the end of the run. ``in_folder`` is False for a log file that is a run by itself. ``opens`` makes the source
     of a channel that is no file: it takes the name, a function for the group size, segment, cursor, and whether
-    excerpts are wanted. ``run``: which of the runs in the file it is, the end of the name behind a ``#``; ``named_by``:
-    the columns that say so.
+    excerpts are wanted. ``run``: the run's name in a file of several, also the end of ``name`` after a ``#``;
+    ``named_by``: the columns with these names.
     """
 
     name: str
@@ -74,16 +74,16 @@ class FoundChannel:
 
     @property
     def whole(self) -> str:
-        """The name of the channel if the file held one run alone."""
+        """The channel's name without the run: the name that a file with a single run would have."""
         return self.name.removesuffix(f"{MARK}{self.run}")
 
 
 class FoundRun(Struct, frozen=True):
     """A run: its root folder, a name unique among the runs found together, its channels sorted by name.
 
-    ``roots`` are the folders that its files may lie in once links are resolved. ``remote`` is the address of a run that
-    lies on a server, ``written`` when that heard of it last (Unix seconds); its ``root`` is then no folder. ``home`` is
-    the root without the link that the user named, if it was one: a link that was found is not led away by.
+    ``roots`` are the folders that its files may lie in once links are resolved. ``remote`` is the address of a run on a
+    server, ``written`` its last heartbeat there (Unix seconds); its ``root`` is then no folder. ``home`` is the root,
+    with a link that the user named resolved: later changes of the link have no effect.
     """
 
     root: Path
@@ -98,12 +98,12 @@ class FoundRun(Struct, frozen=True):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The log files that are runs by themselves, which settings may name."""
+        """The log files that are runs by themselves; settings may name them."""
         return tuple(channel.path for channel in self.channels if not channel.in_folder)
 
 
 def newest_write(run: FoundRun) -> float:
-    """When any file or folder of the run's channels was last written (Unix seconds); 0 when they are gone."""
+    """Return when any file or folder of the run's channels was last written (Unix seconds); 0 if all are gone."""
     newest = run.written
     for channel in run.channels:
         with suppress(OSError):
@@ -112,21 +112,21 @@ def newest_write(run: FoundRun) -> float:
 
 
 HAVE_COMPLETIONS = COMPLETIONS | {ChannelContent.WANDB_OFFLINE}
-"""Channels beside which wandb's table files are not read on their own: its log names those that belong to the run."""
+"""Channels beside which wandb's table files are not read on their own: its log names the run's tables."""
 
 
 def discover(path: Path, allow_roots: Sequence[Path] = ()) -> list[FoundRun]:
-    """The runs at ``path``; an empty list where there are none or nothing is there (yet). Never raises on content."""
+    """Return the runs at ``path``; empty if there are none or it does not exist (yet). Never raises on content."""
     return Discoverer(allow_roots).discover(path)
 
 
 class Discoverer:
-    """Finds runs again and again, remembering what files hold; made for a call every few seconds.
+    """Finds runs repeatedly, every few seconds, and remembers the contents of files.
 
     Args:
         allow_roots: folders that links may lead to.
-        read: absolute paths of files that were read before (by an earlier process): such a file is never passed over,
-            whatever it looks like by now.
+        read: absolute paths of files that were read before (by an earlier process): such a file is never skipped,
+            whatever it looks like now.
     """
 
     def __init__(self, allow_roots: Sequence[Path] = (), read: Collection[str] = ()) -> None:
@@ -139,15 +139,15 @@ class Discoverer:
         self._before: list[FoundRun] = []
         self._asked: tuple[Path, ...] = ()
         self.settled = True
-        """Whether all that is there could be found by the last look (a server may not have answered yet)."""
+        """Whether the last look could find everything (a server may not have answered yet)."""
         self.problems: tuple[str, ...] = ()
 
     def discover(self, *paths: Path) -> list[FoundRun]:
-        """The runs at all ``paths`` (folders, files or globs), names unique among them.
+        """Return the runs at all ``paths`` (folders, files or globs), names unique among them.
 
-        ``problems`` then holds what concerns no found run, one line each; of a folder without any run the files that
-        look like logs, and why they can't be read. Without file descriptors there is no look: these are the runs that
-        the last one found. Where nothing is new, the same list is returned again.
+        ``problems`` then holds lines that concern no found run; for a folder without runs, the files that look like
+        logs, and why they can't be read. Without file descriptors, the last look's runs are returned; if nothing is
+        new, the same list.
         """
         if paths == self._asked and self.settled and self.look.holds():
             return self._before
@@ -179,7 +179,7 @@ class Discoverer:
         self.look.end()
         self.problems = tuple(dict.fromkeys(loose))
         names = unique_names([draft for draft, _ in found.values()])
-        named = {*paths, *(path.parent for path in paths)}  # a lone log is named with the folder that it lies in
+        named = {*paths, *(path.parent for path in paths)}  # a lone log is named with its folder
         runs = [self._run(draft, name, problems) for (draft, problems), name in zip(found.values(), names, strict=True)]
         return [
             replace(run, home=real_path(run.root))
@@ -227,7 +227,7 @@ class Discoverer:
                     yield from per_arm(run, (run.root, *self._allow), self._parted)
 
     def _sniff(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
-        """What a file holds; what was rotated away belongs to the log that it was a part of."""
+        """Return the content of a file; rotated parts belong to their log."""
         found = self._sniff_part(path, roots)
         self.look.note(path, found)
         return found
@@ -247,7 +247,7 @@ class Discoverer:
 
     def _file(self, path: Path, loose: list[str], *, named: bool) -> RunDraft | None:
         if not path.exists():
-            return None  # it may come
+            return None  # it may still appear
         found = self._sniffer.sniff(path, (path.parent, real_path(path).parent, *self._allow), named=named)
         self.look.note(path, found)
         if found.what is None:
@@ -281,7 +281,7 @@ class Discoverer:
 
 
 def _nearest(named: set[str | None]) -> str | None:
-    """The framework that the channels name; one that others are built on (its marks show in their logs) comes last."""
+    """Return the framework that the channels name; one that others build on (its marks show in their logs) last."""
     return next((table.name for table in bases_last() if table.name in named), None)
 
 
@@ -297,7 +297,7 @@ def _channel(part: FoundPart, draft: RunDraft, segment: int) -> FoundChannel:
 
 
 def _config_channels(parts: Sequence[FoundPart], draft: RunDraft, order: dict[FoundPart, int]) -> list[FoundChannel]:
-    """One per folder that may hold configuration: the root, and what lies between it and a channel."""
+    """Return one channel per folder that may hold configuration: the root, and folders between it and a channel."""
     folders = {draft.root: 0}
     above = draft.root.parts
     for part in parts:
@@ -318,7 +318,7 @@ def _relative(path: Path, root: Path) -> str:
 
 
 def _telling(parts: Sequence[str]) -> int:
-    """How many of the last parts of a path it takes to have one that says which job it is."""
+    """Return how many trailing parts of a path are needed to include one that identifies the job."""
     telling = (
         not (MEMBER.fullmatch(part) or COMMON.fullmatch(part)) or DATED.search(part) for part in reversed(parts[1:])
     )
@@ -326,10 +326,10 @@ def _telling(parts: Sequence[str]) -> int:
 
 
 def unique_names(found: Sequence[RunDraft]) -> list[str]:
-    """A name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ.
+    """Return a name per draft: its folder's (a lone log's: the file's), with parents prepended until all differ.
 
-    A folder or log that is called the same in every job (``output``, ``train``) has its parents' names before its own,
-    up to the first that says more.
+    A folder or log with a common name (``output``, ``train``) is prefixed by its parents' names, up to the first
+    distinctive one.
     """
     longest = [(*real_path(draft.root).parts, *filter(None, [draft.lone, draft.job])) for draft in found]
     lengths = [_telling(parts) for parts in longest]

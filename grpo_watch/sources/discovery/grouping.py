@@ -1,4 +1,4 @@
-"""Decides which channels belong to one run: turns a listed folder tree into drafts of runs."""
+"""Decides which channels belong to one run: turns a listed folder tree into draft runs."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SERIES = re.compile(
     + "|".join(re.escape(table.traces.numbered) for table in frameworks().values() if table.traces.numbered)
     + r")\d{3,6}"
 )
-"""Folders of which each start of a job makes another."""
+"""Folders that each start of a job creates again."""
 OF_STEPS = (ChannelContent.COMPLETION_DUMPS, ChannelContent.ROLLOUT_SUMMARIES)
 
 
 class FoundPart(Struct, frozen=True):
-    """A channel before it has a name: what, where, the folder it was found in, and whose it is if its name differs.
+    """A channel before it has a name: content, path, the folder it was found in, and its job if that has another name.
 
-    ``named_by``: the columns that name the job where its rows stand among others.
+    ``named_by``: the columns that name the job if other jobs' rows are in the same file.
     """
 
     what: ChannelContent
@@ -62,9 +62,9 @@ class FoundPart(Struct, frozen=True):
 
 
 class RunDraft(Struct):
-    """A run in the making. ``lone`` names the log file that is a run of its own among others.
+    """A draft of a run. ``lone``: the log file that is a run of its own among others.
 
-    ``job``: the first of its version folders, where other jobs have theirs below the same root.
+    ``job``: the first of its version folders, if other jobs have theirs below the same root.
     """
 
     root: Path
@@ -78,7 +78,7 @@ class RunDraft(Struct):
 
 
 def drafts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> list[RunDraft]:
-    """The runs at and below ``folder``, outermost first, in the order of names."""
+    """Return the draft runs at and below ``folder``, outermost first, in the order of names."""
     here = RunDraft(folder.path, _own_parts(folder, sniff))
     others: list[RunDraft] = []
     lone: list[RunDraft] = []
@@ -98,17 +98,17 @@ def drafts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> list[R
 
 
 def _only_dumps(draft: RunDraft, parent: RunDraft) -> bool:
-    """A folder of any name that holds only rollouts belongs to the one run next to it; so do the rows of one step."""
+    """Whether a folder with only rollouts, or only one step's rows, belongs to the one run next to it."""
     if all(part.what is ChannelContent.ROW_PIECES for part in draft.parts):
         return step_in_name(draft.root / "rows") is not None
     return all(part.what in OF_STEPS for part in draft.parts) and len(parent.consoles()) <= 1
 
 
 def _adopt_silent(here: RunDraft, others: list[RunDraft]) -> None:
-    """One log and silent folders of any name that each hold another kind of channel are one run.
+    """Join one log and folders without logs that each hold another kind of channel into one run.
 
-    So lie the output folder of a job started from here, and the logs, checkpoints and events that a framework puts into
-    folders of its own (``tensorboard_log/project/experiment``). Numbered folders of one series (``exp_001``,
+    Examples are the output folder of a job started from here, and the logs, checkpoints and events that a framework
+    puts into separate folders (``tensorboard_log/project/experiment``). Numbered folders of one series (``exp_001``,
     ``exp_002``) count as one: each start of the job makes another. Two folders of one kind are two runs.
     """
     if len(here.consoles()) != 1 or any(draft.consoles() for draft in others):
@@ -124,7 +124,7 @@ def _adopt_silent(here: RunDraft, others: list[RunDraft]) -> None:
 
 
 def _series(found: Sequence[RunDraft]) -> Iterable[list[RunDraft]]:
-    """Drafts whose folders lie side by side and have one name up to the number."""
+    """Group drafts whose folders are siblings with equal names up to the number."""
     by_name: dict[tuple[Path, str], list[RunDraft]] = {}
     for draft in found:
         stem = SERIES.fullmatch(draft.root.name)
@@ -133,9 +133,9 @@ def _series(found: Sequence[RunDraft]) -> Iterable[list[RunDraft]]:
 
 
 def split_logs(here: RunDraft) -> list[RunDraft]:
-    """A folder with nothing but several logs is a folder of runs; the two streams of one job stay together.
+    """Split a folder of nothing but logs into runs; the two streams of one job stay together.
 
-    Several notebooks are a run each, whatever lies next to them.
+    Of several notebooks, each is a run, whatever lies next to them.
     """
     notebooks = [part for part in here.parts if part.what is ChannelContent.NOTEBOOK]
     if len(notebooks) > 1:
@@ -152,7 +152,7 @@ def split_logs(here: RunDraft) -> list[RunDraft]:
 
 
 def job_name(file_name: str) -> str:
-    """The part of a log's name that both streams of a job share."""
+    """Return the part of a log's name that both streams of a job share."""
     stem = re.sub(r"(?:\.(?:log|txt|out|err|jsonl?))+(?:\.\d+)?$", "", file_name)
     return re.sub(r"(?:^|[._-])(?:stdout|stderr)(?:$|(?=[._-]))", "", stem)
 
@@ -190,9 +190,9 @@ def _file_parts(folder: WalkedFolder, sniff: Callable[[Path], SniffedFile]) -> I
 
 
 def _other_streams(parts: Sequence[FoundPart], bars: Sequence[Path]) -> Iterable[FoundPart]:
-    """Files with nothing but progress bars: stderr of the job whose stdout lies next to it, by name or as the only one.
+    """Yield files of only progress bars: a job's stderr beside its stdout, matched by name or as the only one.
 
-    Where several jobs lie in the folder and none has its name, nothing says whose bars these are.
+    If the folder has several jobs and no name matches, the bars belong to none.
     """
     jobs = {job_name(part.path.name) for part in parts if part.what is ChannelContent.CONSOLE}
     for path in bars:
@@ -206,7 +206,7 @@ def _in_wandb(path: Path) -> bool:
 
 
 def segments(draft: RunDraft) -> dict[FoundPart, int]:
-    """The order in which channels of one kind follow each other: ``vN-`` folders, event folders, wandb runs."""
+    """Return the order of channels of one kind: ``vN-`` folders, event folders, wandb runs."""
     folders = {part: version_of(part.folder, draft.root) for part in draft.parts}
     versions = sorted({folder.name for folder in folders.values() if folder}, key=version_order)
     found = {part: versions.index(folder.name) if folder else 0 for part, folder in folders.items()}
@@ -217,7 +217,7 @@ def segments(draft: RunDraft) -> dict[FoundPart, int]:
 
 
 def _in_turn(parts: Sequence[FoundPart]) -> dict[FoundPart, int]:
-    """Each job's files in the order of their names' times; the files that one process writes belong together."""
+    """Order each job's files by the times in their names; the files of one process belong together."""
     found: dict[FoundPart, int] = {}
     writers: dict[tuple[Path, str], tuple[int, int]] = {}
     for part in sorted(parts, key=_time_of_file):
@@ -231,13 +231,13 @@ def _in_turn(parts: Sequence[FoundPart]) -> dict[FoundPart, int]:
 
 
 def _writer(part: FoundPart) -> tuple[str, int]:
-    """Host and process in the name of an event file, and the number of the file; else the file itself."""
+    """Return host and process in an event file's name, and the file's number; else the file itself."""
     found = re.search(r"\.tfevents\.\d{1,12}\.(.+\.\d{1,10})\.(\d{1,6})$", part.path.name)
     return (found[1], int(found[2])) if found is not None else (str(part.path), 0)
 
 
 def version_of(folder: Path, root: Path) -> Path | None:
-    """The version folder below ``root`` that a folder is or lies in."""
+    """Return the version folder below ``root`` that a folder is or lies in."""
     try:
         below = folder.relative_to(root).parts
     except ValueError:
@@ -247,13 +247,13 @@ def version_of(folder: Path, root: Path) -> Path | None:
 
 
 def version_order(name: str) -> tuple[str, int]:
-    """Version folders in the order of their times, then numbers."""
+    """Sort version folders by their times, then numbers."""
     found = VERSION_FOLDER.fullmatch(name)
     return (found[2], int(found[1])) if found else ("", 0)
 
 
 def _time_of_file(part: FoundPart) -> tuple[int, str]:
-    """The second in an event file's name, or the time in the name of wandb's folder; files of one time by path."""
+    """Return the second in an event file's name, or the time in wandb's folder name; equal times sort by path."""
     found = re.search(r"\.tfevents\.(\d{1,12})\.|run-(\d{8}_\d{6})-", f"{part.folder.name}/{part.path.name}")
     time = (found[1] or found[2].replace("_", "")) if found is not None else "0"
     return (int(time), str(part.path))
@@ -264,9 +264,9 @@ RESUMED_FROM = "resume_from_checkpoint"
 MAY_CHANGE = frozenset(
     {"max_steps", "num_train_epochs", "save_steps", "logging_steps", "eval_steps", "log_completions"}
 )
-"""Settings that a continued job may change; another value of any other one makes another job."""
+"""Settings that a continued job may change; a change of any other setting makes it another job."""
 BOTH_WROTE_SECONDS = 2.0
-"""Two jobs wrote at the same time for at least this long; files that are copied one after the other never do."""
+"""Two jobs write at the same time for at least this many seconds; files copied one after the other never do."""
 LARGEST_ARGUMENTS, FIRST_ROWS = 4 << 20, 64 << 10
 
 
@@ -285,10 +285,10 @@ class _Version(Struct):
     begins: int = 0
 
     def continues(self, job: Sequence[_Version], *, one_console: bool) -> bool:
-        """Whether this folder is the next attempt of a job: it resumes from it, or goes on after it with its settings.
+        """Whether this folder is the next attempt of a job: it resumes it, or continues after it with its settings.
 
-        Without a resume setting, what begins at the first step that is logged is another job under the same settings.
-        One console beside the folders stands for a shell that started each of them, with whatever settings.
+        Without a resume setting, a folder that begins at the first logged step is another job under the same settings.
+        One console beside the folders means a shell that started them all, with any settings.
         """
         if any(before.folder.name in self.resumed_from for before in job):
             return True
@@ -306,17 +306,17 @@ class _Version(Struct):
 
 
 class VersionFolders:
-    """Remembers each folder's settings and first step, which do not change while a job writes to it."""
+    """Remembers each folder's settings and first step, which don't change while a job writes to it."""
 
     def __init__(self) -> None:
         self._begins: dict[Path, int] = {}
         self._settings: dict[Path, tuple[Mapping[str, Scalar], str]] = {}
 
     def runs(self, draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
-        """The draft itself, or one draft per job if its version folders belong to several.
+        """Return the draft itself, or one draft per job if its version folders belong to several.
 
-        A folder is an attempt of the job before it if it resumes from there, or if it was written after it under the
-        same settings and its first row is not that of a job's beginning.
+        A folder is an attempt of the previous job if it resumes from it, or if it was written later under the same
+        settings and its first row does not begin a job.
         """
         versions = self._versions(draft, roots)
         inside = [part for version in versions for part in version.parts]
@@ -353,7 +353,7 @@ class VersionFolders:
         return sorted(found.values(), key=lambda version: version_order(version.folder.name))
 
     def _asked(self, folder: Path, roots: Sequence[Path]) -> tuple[Mapping[str, Scalar], str]:
-        """The settings in the folder, and where the job resumed from; read until there are some."""
+        """Return the settings in the folder, and where the job resumed from; read until there are some."""
         held = self._settings.get(folder)
         if held is None:
             configs = read_run_config(folder, roots)
@@ -365,17 +365,17 @@ class VersionFolders:
 
 
 def _times(version: _Version) -> Iterator[float]:
-    """When the arguments, written at the start, and the logs, written until the end, were changed last."""
+    """Yield the mtimes of the arguments, written at the start, and the logs, written until the end."""
     files = [part.path for part in version.parts if part.path != part.folder]
     for path in (*files, *(version.folder / name for name in ARGUMENTS)):
-        with suppress(OSError):  # not there, or gone meanwhile: it says nothing
+        with suppress(OSError):  # missing or gone: no evidence
             yield path.stat().st_mtime
 
 
 def _first_step(version: _Version, roots: Sequence[Path]) -> int:
-    """The step of the first row of its log; 0 while there is none."""
+    """Return the step of the first row of its log; 0 while there is none."""
     for path in (part.path for part in version.parts if part.what is ChannelContent.JSONL):
-        with suppress(OSError, SourceError):  # it can't be read: it says nothing
+        with suppress(OSError, SourceError):  # unreadable: no evidence
             rows = map(decode, beginning(path, roots, FIRST_ROWS).split(b"\n"))
             return next((step for row in rows if row is not None and (step := place(row).step)), 0)
     return 0
@@ -390,7 +390,7 @@ def _resumed_from(folder: Path, roots: Sequence[Path]) -> str:
 
 
 def _of_job(draft: RunDraft, job: Sequence[_Version]) -> RunDraft:
-    """A job of one folder is the run of that folder; one of several keeps the common root, by its first one's name."""
+    """Return a job's draft: a single folder's run, or the common root, named by the first of several folders."""
     parts = [part for version in job for part in version.parts]
     if len(job) == 1:
         return RunDraft(job[0].folder, parts)

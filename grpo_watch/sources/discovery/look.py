@@ -1,6 +1,6 @@
-"""Lists folder trees within bounds, and remembers what a look for runs rested on.
+"""Lists folder trees within bounds, and remembers the files and folders that the last look depended on.
 
-The next look costs a ``stat`` per folder and file where nothing changed.
+The next look costs one ``stat`` per folder and file if nothing changed.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ MAX_DEPTH = 6
 MAX_ENTRIES = 20_000
 
 MOST_DUMPS = 20
-"""Files of one folder that may be dumps of rollouts and are looked at; there is one per step."""
+"""Most possible rollout dumps of a folder that are opened; there is one per step."""
 LEADS_OUT = "a link leads out of the folder"
 LINKED_OUT = frozenset({"debug-core.log"})
-"""Links out of the folder that every run of wandb's client has, to a log of its own."""
+"""Links out of the folder in every run of wandb's client, to a log of its own."""
 TABLES = ("media", "table")
 SKIPPED = frozenset({"node_modules", "__pycache__", "media", "artifacts", "site-packages", "venv"})
 
 
 class WalkedFolder(Struct):
-    """One listed folder; ``checkpoints`` and ``parquet`` are what it holds that was not descended into.
+    """One listed folder; ``checkpoints`` and ``parquet`` name content that was not descended into.
 
-    ``parquet``: the framework whose dumps lie in it.
+    ``parquet``: the framework whose dumps it holds.
 
-    ``states``: the checkpoints hold a ``trainer_state.json``; ``steps``: there are folders of steps, of checkpoints or
-    of what is passed on at each of them.
+    ``states``: the checkpoints hold a ``trainer_state.json``; ``steps``: it has folders per step: of checkpoints or of
+    other data written at each step.
     """
 
     path: Path
@@ -61,9 +61,9 @@ class WalkedFolder(Struct):
 
 
 class Walk:
-    """One bounded walk under ``root``; ``problems`` collects what could not be listed, one line each.
+    """One bounded walk under ``root``; ``problems`` collects unlistable places, one line each.
 
-    ``enter`` is called with each folder before it is listed or looked into.
+    ``enter`` is called with each folder before it is listed or opened.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Walk:
         self.problems: list[tuple[Path, str]] = []
 
     def folder(self, path: Path, depth: int = 0) -> WalkedFolder:
-        """The folder and what lies below it, names sorted; unreadable or cut-off parts are in ``problems``."""
+        """Return the folder and its content, names sorted; unreadable or cut-off parts are in ``problems``."""
         listed = WalkedFolder(path)
         for entry, here in self._entries(path):
             if entry.name.startswith(".") or self._repeats(entry, here) or not self._stays_inside(entry, here):
@@ -94,21 +94,21 @@ class Walk:
             listed.checkpoints = True
             listed.states = listed.states or STATE in layout.markers
         elif name in SKIPPED or any(one.unfinished and one.unfinished.fullmatch(name) for one in layouts()):
-            if name == TABLES[0]:  # wandb's tables lie in it
+            if name == TABLES[0]:  # it holds wandb's tables
                 self._enter(path)
                 self._enter(path / TABLES[1])
         elif layout is not None and (listed.steps or self._is_step(path, layout)):
             listed.steps = True
             listed.checkpoints = listed.checkpoints or path.parent.name not in layout.not_below
         elif is_step_folder(name) and len(listed.folders) >= MOST_DUMPS:
-            return  # one per step: the first show that they are there
+            return  # one per step: the first ones suffice
         elif depth + 1 > MAX_DEPTH:
             self.problems.append((path, f"not searched: deeper than {MAX_DEPTH} folders; name it directly"))
         else:
             listed.folders.append(self.folder(path, depth + 1))
 
     def _is_step(self, path: Path, layout: CheckpointLayout) -> bool:
-        """Whether it is the folder of a step; only the first sibling is checked."""
+        """Whether the path is a step's folder; only the first sibling is checked."""
         self._enter(path)
         try:
             with os.scandir(path) as entries:
@@ -130,7 +130,7 @@ class Walk:
                     table, dump = entry.name.startswith("completions_"), may_be_dump(here)
                     tables, dumps = tables + table, dumps + dump
                     if (table and tables > 1) or (dump and dumps > MOST_DUMPS):
-                        continue  # one file per step: the first show that they are there
+                        continue  # one file per step: the first ones suffice
                     if self._left <= 0:
                         self.problems.append((path, f"search ended after {MAX_ENTRIES} entries; name the run's folder"))
                         break
@@ -143,7 +143,7 @@ class Walk:
         return sorted(found, key=lambda one: one[0].name)
 
     def _repeats(self, entry: os.DirEntry[str], path: Path) -> bool:
-        """Whether it is a link to what the walk lists anyway (``last-checkpoint``, ``latest.log``)."""
+        """Whether the entry links to a place that the walk lists anyway (``last-checkpoint``, ``latest.log``)."""
         if not entry.is_symlink() or not inside(path, self._roots[:1]):
             return False
         below = real_path(path).relative_to(real_path(self._roots[0])).parts
@@ -166,9 +166,9 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 MOST_CHEAP = 10
-"""One look in so many is a whole one: what a look rests on besides (links, times of rotated logs) changes seldom."""
+"""One look in this many is a full one: the other inputs of a look (links, times of rotated logs) change seldom."""
 LOGS = frozenset({ChannelContent.CONSOLE, ChannelContent.JSONL})
-"""What grows without becoming something else once its beginning is known …"""
+"""Contents that grow without changing kind once their beginning is known …"""
 GROW = frozenset(
     {
         ChannelContent.TFEVENTS,
@@ -178,33 +178,33 @@ GROW = frozenset(
         ChannelContent.PROBE,
     }
 )
-"""… and what does so in any case; the others are split into runs by what they hold."""
+"""… and those that always do; others are split into runs by their content."""
 
 State: TypeAlias = "Stamp | None"
 
 
 class Look:
-    """What the last look listed and read; ``enter`` may be called by the walk, with each folder before it is listed."""
+    """The files and folders of the last look; the walk calls ``enter`` with each folder before it is listed."""
 
     def __init__(self) -> None:
         self.watch: Callable[[Path], object] = lambda _: None
         """Called with each folder before it is listed."""
         self.watched: Callable[[], object] = lambda: None
-        """Called once all folders of a look were listed."""
+        """Called once all folders of a look are listed."""
         self._listed: dict[Path, tuple[State, bool]] = {}
-        """Folders and files, and whether they may grow without changing which runs there are."""
+        """Folders and files, and whether they may grow without changing the set of runs."""
         self._places: dict[Path, list[Path]] = {}
         self._growing: frozenset[Path] = frozenset()
         self._confirmed = False
         self._cheap = 0
 
     def begin(self) -> None:
-        """A whole look begins."""
+        """Begin a full look."""
         self._before = (self._listed, self._places)
         self._listed, self._places, self._cheap = {}, {}, 0
 
     def end(self) -> None:
-        """It ended. A time stamp may be as coarse as the time between two changes: two looks must agree."""
+        """End the look. Time stamps may be as coarse as the time between two changes, so two looks must agree."""
         before, places = self._before
         apart = _with_versions(self._listed)
         if apart:
@@ -217,29 +217,29 @@ class Look:
         self.watched()
 
     def note_place(self, path: Path) -> None:
-        """A path that the user named."""
+        """Note a path that the user named."""
         self._places[path] = expand(path)
         if not path.is_dir():
             plain = takewhile(lambda part: not glob.has_magic(part), path.parent.parts)
             self.enter(Path(*plain))
 
     def enter(self, folder: Path) -> None:
-        """A folder is about to be listed."""
+        """Note a folder that is about to be listed."""
         self.watch(folder)
         self._listed[folder] = stamp(folder), False
 
     def note(self, path: Path, found: SniffedFile) -> None:
-        """A file was recognised, or not."""
+        """Note the result of sniffing a file."""
         state = stamp(path)
         known = state is not None and (state[1] >= WINDOW or found.framework is not None)
         self._listed[path] = (state, not found.problem and (found.what in GROW or (found.what in LOGS and known)))
 
     def grows(self, path: Path) -> bool:
-        """Whether it is a file that may grow without changing which runs there are; any thread may ask."""
+        """Whether the file may grow without changing the set of runs; any thread may call it."""
         return path in self._growing
 
     def holds(self) -> bool:
-        """Whether nothing changed since the last look that would let another find something else."""
+        """Whether nothing changed since the last look that could change its result."""
         if not self._confirmed or self._cheap >= MOST_CHEAP:
             return False
         self._cheap += 1
@@ -249,7 +249,7 @@ class Look:
 
 
 def _with_versions(files: Iterable[Path]) -> set[Path]:
-    """Folders with several version folders: which jobs these belong to shows by which of them grow."""
+    """Return folders with several version folders: their growth shows which jobs these belong to."""
     versions: dict[Path, set[Path]] = {}
     for below in {path.parent for path in files}:
         for folder in (below, *below.parents):
@@ -259,7 +259,7 @@ def _with_versions(files: Iterable[Path]) -> set[Path]:
 
 
 def expand(path: Path) -> list[Path]:
-    """The path itself, or what a glob matches, sorted."""
+    """Return the path itself, or the matches of a glob, sorted."""
     text = str(path)
     if path.exists() or not glob.has_magic(text):
         return [path]

@@ -1,4 +1,4 @@
-"""Splits what holds several runs (tables, documents, databases, a tracker's folders) into a run each."""
+"""Splits files and folders with several runs (tables, documents, databases, a tracker's folders) by run."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from grpo_watch.sources.trackers.database import DatabaseSource
 from grpo_watch.sources.trackers.tracker_source import BlockLog, LoggedRun
 
 SPAN_LOOKED_AT = 1 << 20
-"""Bytes at the beginning and at the end of a log in which a row of its history is looked for."""
+"""Bytes at the beginning and at the end of a log that are searched for a row of its history."""
 FIRST_LOOKED_AT = 1 << 16
-"""Bytes of the beginning in which a log of several runs names one; its end is looked at only then."""
+"""Bytes at the beginning in which a log of several runs names one; only then its end is read."""
 DATABASES = frozenset(what for what, one in TRACKERS if issubclass(one, DatabaseSource) and ".db" in one.SUFFIXES)
 """Files that hold several runs."""
 BLOCK_LOGS = {what: one for what, one in TRACKERS if issubclass(one, BlockLog)}
@@ -48,15 +48,15 @@ class LogSpan(NamedTuple):
 
 
 class LogFolders:
-    """Remembers what the logs hold, so that asking again costs one ``stat`` per log."""
+    """Remembers the time spans of logs, so that another look costs one ``stat`` per log."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[Stamp, LogSpan | None]] = {}
 
     def runs(self, draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
-        """The draft itself, or a draft per id of the tracker's if two ids were written at the same time.
+        """Return the draft itself, or a draft per tracker id if two ids were written at the same time.
 
-        One after the other they are the attempts of one run: a job that is resumed without an id gets another one.
+        Successive ids are attempts of one run: a job resumed without an id gets a new one.
         """
         logs = [part for part in draft.parts if part.what in BLOCK_LOGS]
         own = [part for part in draft.parts if part.what is ChannelContent.WANDB_TABLES or part.from_wandb]
@@ -81,7 +81,7 @@ class LogFolders:
 
 
 def span_of(path: Path, tracker: type[BlockLog], roots: Sequence[Path]) -> LogSpan | None:
-    """When a log was written; None where its beginning or its end has no row.
+    """Return when a log was written; None if its beginning or its end has no row.
 
     Raises:
         SourceError: it lies outside the roots or is no regular file.
@@ -100,7 +100,7 @@ def span_of(path: Path, tracker: type[BlockLog], roots: Sequence[Path]) -> LogSp
 
 
 def _times(tracker: type[BlockLog], read: framing.Read, start: int) -> Iterator[tuple[int, float]]:
-    """Place and time of each row from a block's beginning on."""
+    """Yield place and time of each row from a block's beginning on."""
     for frame in tracker.frames(read, start):
         try:
             time = tracker.time_of(tracker.decode(frame.payload))
@@ -111,13 +111,13 @@ def _times(tracker: type[BlockLog], read: framing.Read, start: int) -> Iterator[
 
 
 def _id(part: FoundPart) -> str:
-    if part.what is ChannelContent.SWANLAB:  # before 0.8 only its folder's name has it
+    if part.what is ChannelContent.SWANLAB:  # before 0.8 only its folder's name has the id
         return part.folder.name.rpartition("-")[2]
     return part.path.stem.removeprefix("run-")
 
 
 def _per_id(draft: RunDraft, logs: Sequence[FoundPart]) -> Iterator[RunDraft]:
-    """Each id with the consoles that lie beside its logs, named like the first of its folders."""
+    """Yield a draft per id with the consoles beside its logs, named like the first of its folders."""
     for _, own in groupby(sorted(logs, key=lambda part: (_id(part), str(part.path))), key=_id):
         parts = list(own)
         folders = [part.folder for part in parts]
@@ -126,7 +126,7 @@ def _per_id(draft: RunDraft, logs: Sequence[FoundPart]) -> Iterator[RunDraft]:
 
 
 def per_run(draft: RunDraft, roots: Sequence[Path]) -> list[RunDraft]:
-    """A draft per run in its databases; the only runs of databases next to other channels are the run of these."""
+    """Return a draft per run in its databases; runs of single-run databases join the channels next to them."""
     databases = [part for part in draft.parts if part.what in DATABASES]
     if not databases:
         return [draft]
@@ -144,16 +144,16 @@ def _runs(part: FoundPart, roots: Sequence[Path]) -> list[LoggedRun]:
 
 
 FEWEST = 2
-"""Files of one run that are put together."""
+"""Fewest files of one run that are joined."""
 OF_ANY = frozenset(
     {"loss", "eval_loss", "epoch", "grad_norm", "learning_rate", "mean_token_accuracy", "entropy", "num_tokens", *STEPS}
 )
-"""What a table of supervised fine-tuning shows."""
+"""Metrics that tables of supervised fine-tuning show."""
 ROUNDING = 1e-3
 
 
 class _Shown(Struct):
-    """What a table shows: its metrics, whether one is a reward, and the loss by step."""
+    """A table's metrics, whether one is a reward, and the loss by step."""
 
     keys: set[str] = field(default_factory=set)
     rewarded: bool = False
@@ -161,11 +161,11 @@ class _Shown(Struct):
 
     @property
     def supervised(self) -> bool:
-        """Whether it is one of supervised fine-tuning by its columns."""
+        """Whether its columns are those of supervised fine-tuning."""
         return bool(self.losses) and self.keys <= OF_ANY
 
     def contradicts(self, other: _Shown) -> bool:
-        """Whether both show a loss, and not the same one."""
+        """Whether both show a loss, but different ones."""
         shared = self.losses.keys() & other.losses.keys()
         same = bool(shared) and all(
             isclose(self.losses[step], other.losses[step], rel_tol=ROUNDING, abs_tol=ROUNDING) for step in shared
@@ -174,10 +174,10 @@ class _Shown(Struct):
 
 
 def without_others(draft: RunDraft, roots: Sequence[Path]) -> RunDraft:
-    """The draft without tables that have a loss and no reward next to one that has both, and another loss.
+    """Drop tables with a loss and no reward next to a table with both, and another loss.
 
-    Each metric in a table of its own is left together, and so is a copy of a table. What a notebook's cell printed goes
-    with its table. What is left aside is in the ``problem`` of a table that stays.
+    Tables of one metric each are kept together, and so are copies of a table. A notebook cell's printed text goes with
+    its table. Dropped tables are listed in the ``problem`` of a remaining one.
     """
     tables = [part for part in draft.parts if part.what is ChannelContent.TABLE and part.job is None]
     if len(tables) < 2:  # noqa: PLR2004 (a table next to another)
@@ -222,13 +222,13 @@ def _shown(path: Path, roots: Sequence[Path]) -> _Shown:
 
 
 Named: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...]]"
-"""The names of the runs in a file, and the columns that name them."""
+"""The names of the runs in a file, and the columns with these names."""
 
 
 def per_arm(draft: RunDraft, roots: Sequence[Path], known: dict[Path, tuple[int, Named]]) -> list[RunDraft]:
-    """A draft for each run in the tables and documents of a draft; what holds one run stays where it is.
+    """Return a draft for each run in a draft's tables and documents; files with one run stay where they are.
 
-    ``known``: what was found in files that hold more than is looked at, with their inode: it is kept there.
+    ``known`` caches the results for files larger than the inspected part, with their inode.
     """
     split, parts = _joined(draft, roots)
     rest: list[FoundPart] = []
@@ -244,9 +244,9 @@ def per_arm(draft: RunDraft, roots: Sequence[Path], known: dict[Path, tuple[int,
 
 
 def _joined(draft: RunDraft, roots: Sequence[Path]) -> tuple[list[RunDraft], list[FoundPart]]:
-    """Files that hold a step or a metric each as one channel of each run, and the other parts.
+    """Join files of one step or metric into one channel per run; returns the drafts and the other parts.
 
-    A table of one metric that has no other beside it stays a table; one file of one step is no run.
+    A lone table of one metric stays a table; a single file of one step is no run.
     """
     found: dict[str, dict[str, list[FoundPart]]] = {}
     for part in draft.parts:
@@ -269,7 +269,7 @@ def _joined(draft: RunDraft, roots: Sequence[Path]) -> tuple[list[RunDraft], lis
 
 
 def _pieces(part: FoundPart, roots: Sequence[Path]) -> list[tuple[str, str]]:
-    """The runs in a file of one step or metric, each with the step or the metric."""
+    """Return the runs in a file of one step or metric, each with the step or the metric."""
     table = part.what is ChannelContent.TABLE and part.path.suffix in {".csv", ".tsv"} and part.job is None
     if not table and part.what is not ChannelContent.ROW_PIECES:
         return []
@@ -282,7 +282,7 @@ def _pieces(part: FoundPart, roots: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def _known_names(part: FoundPart, roots: Sequence[Path], known: dict[Path, tuple[int, Named]]) -> Named:
-    """The same as ``_names``, looked for once where the file has outgrown what is looked at."""
+    """Return ``_names``, cached once the file has outgrown the inspected part."""
     with suppress(OSError):
         status = part.path.stat()
         if part.job is not None or status.st_size < LOOKED_AT:
@@ -294,7 +294,7 @@ def _known_names(part: FoundPart, roots: Sequence[Path], known: dict[Path, tuple
 
 
 def _names(part: FoundPart, roots: Sequence[Path]) -> Named:
-    """The runs in a file that holds several, and the columns that name them."""
+    """Return the runs in a file with several, and the columns that name them."""
     document = part.what is ChannelContent.JSON_DOCUMENT
     table = part.what is ChannelContent.TABLE and part.path.suffix in {".csv", ".tsv"}
     lines = part.what is ChannelContent.JSONL
@@ -314,7 +314,7 @@ def _names(part: FoundPart, roots: Sequence[Path]) -> Named:
 
 
 def _may_hold_runs(path: Path, roots: Sequence[Path]) -> bool:
-    """Whether the first and the last rows of a log's looked-at beginning name different runs."""
+    """Whether the first and the last rows of a log's inspected beginning name different runs."""
     with os.fdopen(open_regular(path, (*roots, real_path(path).parent)), "rb") as file:
         first = file.read(FIRST_LOOKED_AT)
         if not NAMES_RUN.search(first):
@@ -328,7 +328,7 @@ def _may_hold_runs(path: Path, roots: Sequence[Path]) -> bool:
 
 
 def _first_lines(path: Path, roots: Sequence[Path]) -> str:
-    """The whole lines in the beginning of a file that is looked at for runs; what it grows by later changes nothing."""
+    """Return the whole lines of a file's beginning that are searched for runs; later growth changes nothing."""
     data = beginning(path, (*roots, real_path(path).parent), LOOKED_AT)
     data = data[: data.rfind(b"\n") + 1] if len(data) == LOOKED_AT else data
     return data.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Recognises what a file of a run holds by its name and its first and last 256 KB."""
+"""Recognises the content of a run's file by its name and its first and last 256 KB."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 
 class SniffedFile(Struct, frozen=True):
-    """What a file is (None: nothing of a run), and the framework its content names.
+    """The content of a file (None: nothing of a run), and the framework that it names.
 
-    ``bars``: a text with training bars that names no trainer, the other stream of a job if a console lies next to it.
+    ``bars``: a text with training bars that names no trainer; beside a console, it is the job's other stream.
     """
 
     what: ChannelContent | None
@@ -48,15 +48,15 @@ class SniffedFile(Struct, frozen=True):
 
 PROBE_NAME = re.compile(r"grpo-watch-probe-\d{1,6}\.jsonl")
 COMPLETIONS = "completions.jsonl"
-INNER = re.compile(rb'": ?\{')  # what the Trainer's history has not: a mapping inside a row, a number with its name
+INNER = re.compile(rb'": ?\{')  # never in the Trainer's history: a mapping inside a row, a number with its name
 SINGLE = re.compile(rb'"(?:\w{0,20}[nN]ame|metric|tag|key|variable)":\s?"')
 BY_LINE = re.compile(rb"\s{0,9}\{[^\n]{2,65536}\}\r?\n\{")
-"""Rows on lines, under the name of a document."""
+"""JSON rows on lines, in a file named like a document."""
 MARKED_UP = (".md", ".toml", ".ini", ".xml")  # more often documents or settings than logs
 ABOUT = ("readme", "model_card", "contributing", "changelog")
 LEAST_ROWS = 3
 LOOKED_AT = 20
-"""Lines of JSON that are looked at."""
+"""Lines of JSON that are inspected."""
 LINES = (".jsonl", ".ndjson")
 MAY_HOLD = (*LINES, ".json", ".ipynb", *MARKED_UP, *YAML, *TABLES, *HTML)
 CONSOLE_NAME = re.compile(
@@ -75,44 +75,44 @@ WEAK = re.compile(
     + b"".join(b"|" + table.traces.line.pattern for table in frameworks().values() if table.traces.line)
 )
 LABELLED = re.compile(rb"^(?:\[rank\d{1,5}\]|\(\w{1,40} pid=\d)", re.MULTILINE)
-"""A line of one of several processes, as torch and Ray print it."""
+"""A line of one of several processes, as printed by torch and Ray."""
 OF_JOBS = re.compile(
     rb"torch|cuda|nccl|gloo|vllm|sglang|\bray\b|ray\.|raylet|raysubmit|transformers|accelerate|deepspeed|"
     rb"\btrain|trainer|grpo|ppo\b|rollout|peft|slurm|srun",
     re.IGNORECASE,
 )
-"""What the log of a job that trains speaks of, of whatever it died."""
+"""Words in the log of a training job, whatever it died of."""
 
 
 UNREAD = "unread"
-"""Asked of a file: why it gives no row."""
+"""Asks why a file gives no row."""
 
 
 class Sniffer:
-    """Recognises files and remembers the answers, so that asking every few seconds costs one ``stat`` per file."""
+    """Recognises files and caches the answers, so that a look every few seconds costs one ``stat`` per file."""
 
     def __init__(self) -> None:
         self._answers: dict[str, tuple[Stamp, SniffedFile]] = {}
         self._asked: set[str] = set()
 
     def sniff_alone(self, path: Path, roots: Sequence[Path]) -> SniffedFile:
-        """What a file holds that lies where no run was found: also a log of a death alone, or without an ending."""
+        """Return the content of a file in a place without runs: also a log of a crash alone, or without an ending."""
         return self.remembered(path, "alone", lambda: _sniff_alone(path, roots))
 
     def sniff(self, path: Path, roots: Sequence[Path], *, named: bool = False) -> SniffedFile:
-        """What the file holds. ``named`` is a file the user named: a log under any name, and never nothing."""
+        """Return the content of a file. ``named``: the user named it, so any name is a log's, and never nothing."""
         return self.remembered(path, "named" if named else "", lambda: _sniff(path, roots, named=named))
 
     def remembered(self, path: Path, asked: str, sniff: Callable[[], SniffedFile]) -> SniffedFile:
-        """The answer to what was asked, sniffed where the file may be another now.
+        """Return the cached answer to a question, sniffed again if the file may be another now.
 
-        A file stays what it was recognised as, whatever is written over it, until another file has its name.
+        A recognised file keeps its kind, whatever is written over it, until another file has its name.
         """
         try:
             info = path.stat()
         except OSError as error:
             return SniffedFile(None, problem=f"can't be read: {error.strerror or error}")
-        key = f"{path}\0{asked}\0{info.st_mode} {info.st_uid} {info.st_gid}"  # with other rights it may be readable
+        key = f"{path}\0{asked}\0{info.st_mode} {info.st_uid} {info.st_gid}"  # other rights may make it readable
         self._asked.add(key)
         state = (info.st_ino, info.st_size, info.st_mtime_ns)
         held = self._answers.get(key)
@@ -128,16 +128,16 @@ class Sniffer:
         return answer
 
     def forget_others(self) -> None:
-        """Drop what was not asked for since the last call: files that are gone."""
+        """Drop files not asked for since the last call: they are gone."""
         self._answers = {key: answer for key, answer in self._answers.items() if key in self._asked}
         self._asked = set()
 
 
 def _is_settled(held: tuple[Stamp, SniffedFile], state: Stamp, asked: str) -> bool:
-    """Nothing more to learn: recognised, only grew, and its beginning, which names the framework, is known.
+    """Whether the answer is final: recognised, only grown, and its beginning, which names the framework, is known.
 
-    A small file without a framework is read again each time its size doubles. One that could not be read only grew: it
-    is in the same notation.
+    A small file without a framework is read again whenever its size doubles. An unreadable file that only grew keeps
+    its notation.
     """
     before, answer = held
     if asked == UNREAD:
@@ -147,7 +147,7 @@ def _is_settled(held: tuple[Stamp, SniffedFile], state: Stamp, asked: str) -> bo
 
 
 def _only_grew(before: Stamp, after: Stamp) -> bool:
-    """The file only grew, so its kind is unchanged even if the telling lines left the window."""
+    """Whether the file only grew: its kind is unchanged even if the telling lines left the window."""
     return before[0] == after[0] and before[1] <= after[1]
 
 
@@ -220,7 +220,7 @@ def _jsonl(path: Path, head: bytes, *, named: bool) -> SniffedFile:
 
 
 def _in_pieces(name: str, head: bytes) -> str | None:
-    """The framework that writes several lines per step to a file of this name and beginning."""
+    """Return the framework that writes several lines per step to a file with this name and head."""
     for table in bases_last():
         pieces = table.traces.pieces_file
         if pieces is not None and pieces[0] == name and pieces[1].search(head) is not None:
@@ -229,9 +229,9 @@ def _in_pieces(name: str, head: bytes) -> str | None:
 
 
 def _line(line: bytes, *, learning: bool = True) -> ChannelContent | None:
-    """Metrics, completions or neither; a line longer than the window is judged by the keys that can be seen.
+    """Return metrics, completions or None for a line; one longer than the window is judged by its visible keys.
 
-    ``learning``: two metrics of updates beside a step make a row, if one of them is none that an evaluation has.
+    ``learning``: a step and two update metrics make a row, unless evaluations have both.
     """
     columns = table_columns()
     completion_keys = tuple(map(frozenset, (columns.step, columns.prompt, columns.completion)))
@@ -265,7 +265,7 @@ def _table(path: Path, roots: Sequence[Path], head: bytes, *, named: bool) -> Sn
 
 
 def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
-    """What a file holds whose name alone says nothing.
+    """Return the content of a file whose name alone is ambiguous.
 
     Raises:
         OSError: it can't be read.
@@ -285,7 +285,7 @@ def _by_content(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFil
 
 
 def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named: bool) -> SniffedFile:
-    """What a text holds that is read line by line, or as a whole where its rows don't show in single lines."""
+    """Return the content of a text read by lines, or as a whole if its rows don't show in single lines."""
     name, head = unpacked_name(path), ends[0]
     if name.endswith(MARKED_UP) and ((log := holds_log(name, head)) or name.endswith(".md")):
         return SniffedFile(ChannelContent.CONSOLE if named or log else None)
@@ -297,7 +297,7 @@ def _text(path: Path, roots: Sequence[Path], ends: tuple[bytes, bytes], *, named
 
 
 def holds_log(name: str, head: bytes) -> bool:
-    """Whether a marked-up text is a log; of documents that show examples and sum a run up only tables count."""
+    """Whether a marked-up text is a log; in documents with examples and summaries only tables count."""
     if name.lower().startswith(ABOUT):
         columns = PrintedColumns()
         return sum(len(columns.rows_of(line)) for line in head.splitlines()) >= LEAST_ROWS
@@ -332,7 +332,7 @@ def _json(path: Path, roots: Sequence[Path], head: bytes) -> SniffedFile:
 
 
 def lone_number(path: Path, head: bytes) -> str:
-    """What to do where a log shows a score alone on its lines, which was tried; empty: it does not."""
+    """Return the tested settings for a log with a score alone on its lines; empty if it has none."""
     alone = lone_score(head) if CONSOLE_NAME.fullmatch(path.name) else ""
     return f"only single numbers stand beside a name: {proposed(path, {'reward_mean': alone})}" if alone else ""
 
@@ -360,7 +360,7 @@ def _console(path: Path, head: bytes, tail: bytes, *, named: bool) -> SniffedFil
 
 
 def _text_rows(head: bytes) -> ChannelContent:
-    """A text file whose first line is a JSON row is a metrics file under another name."""
+    """Return the content of a text file: metrics under another name if its first line is a JSON row."""
     first = head.lstrip().split(b"\n", 1)[0]
     return ChannelContent.JSONL if _line(first) is ChannelContent.JSONL else ChannelContent.CONSOLE
 

@@ -1,4 +1,4 @@
-"""Says of a place without any run what was looked at, what is missing, and which settings would read its rows."""
+"""Explains why a place has no run: files inspected, missing parts, and settings that would read its rows."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ NOTHING = "nothing there looks like a training log, a metrics file or a checkpoi
 UNPARSED = "no metric row could be parsed; the first line that looks like one is "
 HOW_ELSE = "log them under names that docs/frameworks/your-own.md lists"
 COUNTED = 2_000
-"""Files that are counted; a folder of datasets may hold millions."""
+"""Most files that are counted; a folder of datasets may hold millions."""
 MOST_NAMED, OPENED = 4, 16
-"""Files that are named, and those whose beginning is read."""
+"""Most files that are named, and whose beginning is read."""
 SETTINGS = frozenset({"args.json", "args.bin", "training_args.json", "training_args.bin", "wandb-metadata.json"})
 IN_WANDB = re.compile(r"(?:offline-)?run-\d{8}_\d{6}-\w+")
 WEIGHTS = re.compile(r".*\.(?:safetensors|bin|pt|pth|gguf)|.*\.index\.json")
@@ -48,23 +48,23 @@ OF_TRAINING = re.compile(
     r"loss|reward|return|score|(?:^|[_/])kl|grad|entropy|learning_rate|(?:^|[_/])lr", re.IGNORECASE
 )
 SHOWN = 4
-"""Numbers shown of a line."""
+"""Numbers of a line that are shown."""
 HEAD, FEW = 65_536, 3
-"""Bytes and lines of the beginning that show what a file holds."""
+"""Bytes and lines at the beginning that show a file's content."""
 MOST_ROWS, MOST_SHOWN = 20, 12
 KEPT = 100
-"""Lines with different names that are remembered while one is looked for that comes again."""
+"""Lines with different names that are remembered to find one that recurs."""
 MOST_REPORTED, MOST_OPENED = 5, 50
-"""Files of a folder tree that are reported, and those with a log's name that are opened."""
+"""Most files of a folder tree that are reported, and most files with a log's name that are opened."""
 LOOKED_AT = 256 << 10
-"""Bytes of each file's beginning."""
+"""Bytes read at the beginning of each file."""
 ZSTD, ZSTD_NAME = b"\x28\xb5\x2f\xfd", ".zst"
-"""Python reads it from version 3.14 on."""
+"""Zstandard's magic and suffix; Python reads it from version 3.14 on."""
 PACKED = (ZSTD_NAME, *SUFFIXES)
 
 
 def nothing_there(path: Path) -> str:
-    """One line for a folder or a file in which no run was found."""
+    """Return one line for a folder or a file without runs."""
     try:
         files = [path] if path.is_file() else list(islice(_files(path), COUNTED))
     except OSError as error:
@@ -106,17 +106,16 @@ def _missing(path: Path, files: Sequence[Path]) -> str:
 
 
 def _shows_rows(file: Path) -> bool:
-    """Whether it is a document about a project in which a log was pasted."""
+    """Whether the file is a project's document with a pasted log."""
     with suppress(OSError, SourceError):
         return file.name.lower().startswith(ABOUT) and holds_log("", ends_of(file, [file.parent])[0])
     return False
 
 
 def unread_row(path: Path, roots: Sequence[Path]) -> str:
-    """Why a log gives no row: the first line that looks like one, of those whose names come again in a later line.
+    """Explain why a log gives no row, by the first line like a row whose names recur in a later line.
 
-    A print of settings comes once. Only names and numbers are shown: the rest of a line may be a prompt or a
-    completion.
+    Printed settings come only once. Only names and numbers are shown: other text may be a prompt or a completion.
 
     Raises:
         OSError, SourceError: it can't be read.
@@ -141,7 +140,7 @@ def unread_row(path: Path, roots: Sequence[Path]) -> str:
 
 
 def _unnamed_columns(path: Path) -> str:
-    """Which columns, keys or pairs of a file hold numbers, and the settings that read them; empty: there are none."""
+    """Return the numeric columns, keys or pairs of a file, and the settings that read them; empty without any."""
     names = list(_columns(path))[:MOST_SHOWN]
     if not names and (alone := _proposed(path)):
         return f"{path.name}: {alone}"
@@ -150,10 +149,10 @@ def _unnamed_columns(path: Path) -> str:
 
 
 def _proposed(path: Path) -> str:
-    """The settings with which the rows of a file are read, which was tried; empty where there are none.
+    """Return the tested settings that read a file's rows; empty if there are none.
 
-    The step is the first column of whole numbers that rise, the reward the first other one that is not constant and not
-    known as another metric.
+    The step is the first column of rising whole numbers; the reward is the first other one that varies and is no other
+    known metric.
     """
     columns = _columns(path)
     if not columns:
@@ -178,7 +177,7 @@ def _reads(path: Path, columns: Mapping[str, str]) -> bool:
 
 
 def _columns(path: Path) -> Mapping[str, Sequence[float]]:
-    """The numbers of a file by name, of names that all of its first rows have; none where these are few."""
+    """Return a file's numbers under names that all of its first rows have; empty if these rows are too few."""
     with suppress(OSError, SourceError):
         head = beginning(path, [path.parent], HEAD)
         rows = list(islice((row for _, row in _printed_numbers(path, head) if len(row) >= FEW), MOST_ROWS))
@@ -188,7 +187,7 @@ def _columns(path: Path) -> Mapping[str, Sequence[float]]:
 
 
 def _printed_numbers(path: Path, head: bytes) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Line number (from 1) and numbers by name, as printed, of each line with several: of a table, JSON, or pairs."""
+    """Yield line number (from 1) and printed numbers by name of each line with several: of tables, JSON, or pairs."""
     lines = head.split(b"\n")
     header = lines[0].decode("utf-8-sig", "replace") if lines and path.suffix in TABLES else ""
     names = [cell.strip() for cell in cells_of(header, delimiter_of(header))]
@@ -208,7 +207,7 @@ def _printed_numbers(path: Path, head: bytes) -> Iterator[tuple[int, Mapping[str
 
 
 def _scores_without_steps(path: Path) -> bool:
-    """Whether a JSON-lines file begins with rows that have a reward and no step: one row for each completion."""
+    """Whether a JSON-lines file begins with rows that have a reward but no step: one row per completion."""
     with suppress(OSError, SourceError):
         rows = [decode(line) for line in beginning(path, [path.parent], HEAD).split(b"\n")[:FEW] if line]
         return bool(rows) and all(row is not None and "reward" in row and place(row).step is None for row in rows)
@@ -216,7 +215,7 @@ def _scores_without_steps(path: Path) -> bool:
 
 
 def leftovers(folder: WalkedFolder, roots: Sequence[Path], sniffer: Sniffer) -> list[str]:
-    """In a folder without a run, files that look like logs all the same, and what is wrong with them.
+    """Return files in a folder without runs that look like logs, and their faults.
 
     One line per file, five at most, by name; it shows only names and numbers.
     """

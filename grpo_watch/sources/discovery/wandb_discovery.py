@@ -16,24 +16,24 @@ from grpo_watch.sources.trackers.wandb_api.remote import OVER, RemotePlace, RunI
 from grpo_watch.sources.trackers.wandb_api.source import WandbApiSource
 
 FRESH_SECONDS = 86_400.0
-"""A run of a watched project that ended longer ago is not read, unless a run that follows it continues."""
+"""A run of a watched project that ended more seconds ago is not read, unless a following run continues it."""
 PATIENCE = 30.0
-"""Seconds that the daemon waits for the first list of a project, so that a restart does not take its runs for lost."""
+"""Seconds that the daemon waits for a project's first list, so that a restart does not count its runs as lost."""
 MOST_CHECKED = 50
 """Newest runs of a project that ``check`` reads."""
 
 
 class RemoteDiscoverer:
-    """Local discovery with the runs of wandb servers next to it; has the methods of ``Discoverer`` that drivers use.
+    """Adds the runs of wandb servers to local discovery; has the methods of ``Discoverer`` that drivers use.
 
-    Runs of one name that follow each other (verl starts a new one at every resume) are one run with several
-    segments; runs of one name at the same time (ranks, two jobs) are runs of their own, distinguished by their id.
+    Runs of one name that follow each other (verl starts a new one at every resume) are one run with several segments;
+    simultaneous runs of one name (ranks, two jobs) are separate, distinguished by their id.
 
     Args:
-        local: finds what lies in folders.
+        local: finds runs in folders.
         places: the remote places.
         hub: lists and reads them.
-        pause: waits for so many seconds; given, listing and reading wait for the server. None: a thread steps the hub.
+        pause: sleeps for seconds; if given, listing and reading wait for the server. None: a thread steps the hub.
         clock: Unix seconds; given, ended runs of a project are left out once they are a day old.
     """
 
@@ -55,7 +55,7 @@ class RemoteDiscoverer:
 
     @property
     def settled(self) -> bool:
-        """Whether every project was listed once, or it took too long."""
+        """Whether every project was listed once, or took too long."""
         if not self._local.settled:
             return False
         if self._clock is None or self._clock() - self._began > PATIENCE:
@@ -64,11 +64,11 @@ class RemoteDiscoverer:
 
     @property
     def look(self) -> Look:
-        """What the local look rested on."""
+        """The state of the local look."""
         return self._local.look
 
     def discover(self, *paths: Path) -> list[FoundRun]:
-        """The runs at all local ``paths`` and at the remote places."""
+        """Return the runs at all local ``paths`` and at the remote places."""
         found = self._local.discover(*paths) if paths else []
         self.problems = self._local.problems if paths else ()
         remote: dict[RemotePlace, FoundRun] = {}
@@ -130,9 +130,9 @@ class RemoteDiscoverer:
 
 
 def following(runs: Sequence[RunInfo]) -> list[list[RunInfo]]:
-    """Runs of one name, one after the other in time, as groups; oldest group first, oldest run of a group first.
+    """Group successive runs of one name; oldest group first, oldest run of a group first.
 
-    A run follows another where it was created after that one was last heard of.
+    A run follows another if it was created after the other's last heartbeat.
     """
     groups: list[list[RunInfo]] = []
     open_groups: dict[str, list[list[RunInfo]]] = {}
