@@ -1,1 +1,1 @@
-"""A run's configuration: files that the job leaves, and what it prints or logs."""
+"""Reads a run's configuration: files that the job leaves, and settings that it prints or logs."""

@@ -36,7 +36,7 @@ ELSEWHERE = frozenset({"adapter", "adapter_init", "adapter_continued", "deepspee
     "world_size",
     "dtype",
 }
-"""Settings whose equally named raw key, if any, means something else (ms-swift's ``offload_optimizer`` is vLLM's)."""
+"""Settings whose equally named raw key, if any, has another meaning (ms-swift's ``offload_optimizer`` is vLLM's)."""
 
 
 ACCELERATE = {
@@ -44,7 +44,7 @@ ACCELERATE = {
     "offload_optimizer_device": "zero_optimization.offload_optimizer.device",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
 }
-"""accelerate's names in its ``deepspeed_config`` block, and DeepSpeed's own."""
+"""accelerate's names in its ``deepspeed_config`` block, with DeepSpeed's."""
 
 DEEPSPEED = {
     "zero_optimization.stage": "deepspeed_stage",
@@ -52,28 +52,28 @@ DEEPSPEED = {
     "gradient_accumulation_steps": "gradient_accumulation_steps",
     "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
 }
-"""DeepSpeed's names, and the settings that they are."""
+"""DeepSpeed's names, and ours of these settings."""
 
 FROM_USER, FROM_ARGUMENTS, FROM_LAUNCH, FROM_CHECKPOINT = 0, 1, 2, 3
-"""Precedence: lower wins where two files give the same setting."""
+"""Precedence: the lower one wins if two files give the same setting."""
 
 
 def settings_alone(settings: Mapping[str, Setting]) -> RunConfig:
-    """Settings that don't say whose they are."""
+    """Return a configuration of settings without a framework."""
     return RunConfig(None, None, settings)
 
 
 def arguments(text: str, origin: str) -> RunConfig:
-    """Arguments of a transformers trainer; ms-swift's ``args.json`` has 475 (3.12.6) to 496 (4.6.0), few matter.
+    """Read a transformers trainer's arguments; ms-swift's ``args.json`` has 475 (3.12.6) to 496 (4.6.0), few matter.
 
-    ``steps_per_generation`` and ``generation_batch_size`` are null unless given; what they became stands only in the
+    ``steps_per_generation`` and ``generation_batch_size`` are null unless given; their final values stand only in the
     repr of the trainer's configuration under ``training_args``, which is searched, never executed.
     """
     return trainer_arguments(json_object(text), origin)
 
 
 def trainer_arguments(raw: Mapping[str, Any], origin: str) -> RunConfig:
-    """The same of arguments that are decoded already."""
+    """Read decoded arguments of a transformers trainer."""
     found: dict[str, Setting] = {}
     for name in SETTINGS:
         _put(found, name, raw.get(name) if name not in ELSEWHERE else None, origin)
@@ -110,14 +110,14 @@ def _put_adapter(found: dict[str, Setting], raw: Mapping[str, Any], origin: str)
 
 
 def _initialisation(value: object) -> str:
-    """PEFT's ``init_lora_weights``: True is its default (B = 0), False a random start, else the method's name."""
+    """Read PEFT's ``init_lora_weights``: True is its default (B = 0), False a random start, else the method's name."""
     if value in (True, None, "true", "True"):
         return "default"
     return "random" if value in (False, "false", "False") else str(value).lower()[:MAX_TEXT]
 
 
 def _put_resolved(found: dict[str, Setting], text: object, origin: str) -> None:
-    """Numbers that only the repr of the trainer's configuration has."""
+    """Add numbers that only the repr of the trainer's configuration has."""
     if not isinstance(text, str):
         return
     for name in ("generation_batch_size", "steps_per_generation", "num_generations", "num_iterations"):
@@ -139,7 +139,7 @@ def _put_product(found: dict[str, Setting]) -> None:
 
 
 def deepspeed(text: str, origin: str) -> RunConfig:
-    """A DeepSpeed configuration: ZeRO stage, offload, accumulation (``"auto"`` says nothing)."""
+    """Read a DeepSpeed configuration: ZeRO stage, offload, accumulation (``"auto"`` is ignored)."""
     return settings_alone(_deepspeed(json_object(text), origin))
 
 
@@ -151,7 +151,7 @@ def _deepspeed(raw: Mapping[str, Any], origin: str) -> dict[str, Setting]:
 
 
 def accelerate(text: str, origin: str) -> RunConfig:
-    """An accelerate configuration: number of processes and its DeepSpeed part."""
+    """Read an accelerate configuration: number of processes and its DeepSpeed part."""
     raw, found = plain_yaml(text), dict[str, Setting]()
     given = dict(flatten(raw)) if isinstance(raw, dict) else {}
     _put(found, "world_size", given.get("num_processes"), origin)
@@ -160,7 +160,7 @@ def accelerate(text: str, origin: str) -> RunConfig:
 
 
 def model_card(text: str, origin: str) -> RunConfig:
-    """The README.md that a trainer writes at every save; its list of versions is the best source of its own."""
+    """Read the README.md that a trainer writes at every save; its list has the trainer's version."""
     del origin
     for table in bases_last():
         version = table.traces.card_version
@@ -170,7 +170,7 @@ def model_card(text: str, origin: str) -> RunConfig:
 
 
 def requirements(text: str, origin: str) -> RunConfig:
-    """Versions of packages that advisories name, from wandb's ``requirements.txt``: what ``pip freeze`` prints."""
+    """Read versions of packages that advisories name from wandb's ``requirements.txt`` (output of ``pip freeze``)."""
     found = ((match[1].lower().replace("_", "-"), match[2]) for match in PINNED.finditer(text))
     return settings_alone(
         {f"{VERSION_OF}{name}": Setting(version, origin) for name, version in found if name in packages()}
@@ -178,7 +178,7 @@ def requirements(text: str, origin: str) -> RunConfig:
 
 
 def adapter(text: str, origin: str) -> RunConfig:
-    """PEFT's ``adapter_config.json``."""
+    """Read PEFT's ``adapter_config.json``."""
     return settings_alone(_peft(json_object(text), origin))
 
 
@@ -191,7 +191,7 @@ def _peft(raw: Mapping[str, Any], origin: str) -> dict[str, Setting]:
 
 
 def model_config(text: str, origin: str) -> RunConfig:
-    """The ``config.json`` of a saved model: its data type (``torch_dtype`` before transformers 4.56)."""
+    """Read the data type from a saved model's ``config.json`` (``torch_dtype`` before transformers 4.56)."""
     raw = json_object(text)
     found: dict[str, Setting] = {}
     _put(found, "dtype", raw.get("dtype") or raw.get("torch_dtype"), origin)
@@ -199,7 +199,7 @@ def model_config(text: str, origin: str) -> RunConfig:
 
 
 def _put(found: dict[str, Setting], name: str, value: object, origin: str) -> None:
-    """Keep a plain value; null, ``-1`` for "not set", NaN, infinities and anything nested are left out."""
+    """Keep a plain value; null, ``-1`` for "not set", NaN, infinities and nested values are dropped."""
     scalar: Scalar
     if isinstance(value, float) and not math.isfinite(value):
         return
@@ -219,7 +219,7 @@ def _put(found: dict[str, Setting], name: str, value: object, origin: str) -> No
 
 
 def _text(value: object) -> str | None:
-    """A name or a path; one may be an address with a password in it."""
+    """Return a name or a path, without the password of an address."""
     return masked(value[:MAX_TEXT]) if isinstance(value, str) and value else None
 
 
@@ -228,16 +228,16 @@ OF_TRANSFORMERS = frozenset({"per_device_train_batch_size", "gradient_accumulati
 
 
 def logged_config(raw: Mapping[str, object], origin: str, channel: str, segment: int) -> RunConfig | None:
-    """The settings in a logged configuration, or None where none of it is known. Only named keys are taken.
+    """Return the settings in a logged configuration; None if no key is known. Only named keys are taken.
 
     Args:
         raw: the configuration, flat (transformers: arguments and model configuration in one) or nested (verl).
-        origin: how the place is shown to people, e.g. ``wandb config``.
+        origin: the place as shown to people, e.g. ``wandb config``.
         channel: the source's name.
         segment: the source's segment.
     """
     own = None if raw.keys() >= OF_TRANSFORMERS else of_framework(raw, origin)
-    found = own or trainer_arguments(raw, origin)  # or settings by their canonical names alone
+    found = own or trainer_arguments(raw, origin)  # or settings with canonical names only
     settings = {**found.settings, **_adapter(raw.get("peft_config"), f"{origin}: peft_config")}
     return RunConfig(found.framework, found.version, settings, channel, segment, FROM_ARGUMENTS) if settings else None
 
@@ -251,10 +251,10 @@ def _adapter(peft: object, origin: str) -> Mapping[str, Setting]:
 
 
 def of_framework(raw: Mapping[str, object], origin: str) -> RunConfig | None:
-    """Settings of a framework whose data file knows the keys; None where none does.
+    """Return the settings of a framework whose data file has the keys; None if there is none.
 
-    Which framework it is, only keys of its own say: ``learning_rate`` or ``num_epochs`` are anybody's. Numbers that
-    YAML takes for texts (``1e-6``) become such; quotes of a command line come off.
+    Only a framework's own keys identify it: ``learning_rate`` or ``num_epochs`` are common. Texts of numbers that YAML
+    does not recognise (``1e-6``) become numbers; command-line quotes are removed.
     """
     given = {key: typed(value.strip("'\"")) if isinstance(value, str) else value for key, value in flatten(raw)}
     best = framework_of_settings(given.keys())

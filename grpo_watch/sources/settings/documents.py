@@ -1,4 +1,4 @@
-"""Reads YAML, JSON and TOML, which may be anyone's: as they are, or as flat names with the place of each value."""
+"""Reads untrusted YAML, JSON and TOML, as they are or as flat names with the place of each value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from grpo_watch.shipped_yaml import MAX_DEPTH, SAFE_LOADER, YamlBombError, refus
 
 
 class RefusedYamlError(ValueError):
-    """YAML that is not read: it may be made to exhaust the reader."""
+    """YAML that is refused because it may be made to exhaust the reader."""
 
 
 def plain_yaml(text: str) -> object:
-    """What a YAML text without aliases holds.
+    """Return the content of a YAML text without aliases.
 
     Raises:
-        RefusedYamlError: it has aliases, is nested too deeply, or holds a number without end.
+        RefusedYamlError: it has aliases, is nested too deeply, or holds an endless number.
         ValueError: it is no YAML.
     """
     try:
@@ -46,10 +46,10 @@ def _refusal(what: str, mark: Any) -> str:
 
 
 def json_object(text: str) -> Mapping[str, Any]:
-    """The object in a JSON text.
+    """Return the object in a JSON text.
 
     Raises:
-        ValueError: it is no JSON object (half-written, or something else).
+        ValueError: it is no JSON object (half-written, or of another kind).
     """
     try:
         found = json.loads(text)
@@ -66,7 +66,7 @@ _WORDS: dict[str, Scalar] = {"true": True, "false": False, "none": None, "null":
 
 
 def typed(text: str) -> Scalar:
-    """``"8"`` is 8, ``"1e-6"`` a float, ``"true"`` a bool, ``"None"`` None; all else stays text."""
+    """Convert ``"8"`` to 8, ``"1e-6"`` to a float, ``"true"`` to a bool, ``"None"`` to None; other texts stay."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _INTEGER.fullmatch(text):
@@ -75,7 +75,7 @@ def typed(text: str) -> Scalar:
 
 
 MAX_LEAVES = 20_000
-"""Aliases can repeat a few lines into millions; no launch file has more keys and items of lists than this."""
+"""Most leaves: aliases can repeat a few lines into millions; no launch file has more keys and list items than this."""
 DEEPEST = 20
 Many: TypeAlias = tuple[Scalar, ...]
 
@@ -88,7 +88,7 @@ class Leaf(NamedTuple):
 
 
 def yaml_leaves(text: str, file: str) -> dict[str, Leaf]:
-    """The leaves of the first document; an empty mapping where it is no mapping.
+    """Return the leaves of the first document; empty if it is no mapping.
 
     Raises:
         UsageError: it is no YAML; the message names line and column.
@@ -109,7 +109,7 @@ def yaml_leaves(text: str, file: str) -> dict[str, Leaf]:
 
 
 class _Walk:
-    """Collects the leaves of a document; of a name, the first counts."""
+    """Collects the leaves of a document; the first value of a name counts."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -118,7 +118,7 @@ class _Walk:
         self._built: dict[yaml.Node, Scalar | Many] = {}
 
     def mapping(self, node: yaml.MappingNode, prefix: str, depth: int) -> None:
-        """Own keys before merged ones (``<<``), which they replace."""
+        """Collect own keys before merged ones (``<<``), which they override."""
         merged: list[yaml.Node] = []
         for key, value in self._children(node):
             if key.tag == "tag:yaml.org,2002:merge":
@@ -143,7 +143,7 @@ class _Walk:
                 self._entry(f"{name}.{number}", item, item, depth + 1)
 
     def _children(self, node: yaml.Node) -> list[Any]:
-        """Keys with their values, or items; an alias stands for as many again."""
+        """Return keys with their values, or items; aliases count with all their content."""
         children: list[Any] = node.value
         self._visited += len(children)
         if self._visited > MAX_LEAVES:
@@ -151,21 +151,21 @@ class _Walk:
         return children
 
     def _leaf(self, name: str, key: yaml.Node, node: yaml.Node) -> None:
-        if node not in self._built:  # as often as aliases repeat it
+        if node not in self._built:  # repeated for each alias
             self._built[node] = _scalar(node) if isinstance(node, yaml.ScalarNode) else tuple(map(_scalar, node.value))
         origin = f"{self.file}:{key.start_mark.line + 1}:{key.start_mark.column + 1}"
         self.found.setdefault(name, Leaf(self._built[node], origin))
 
 
 def _scalar(node: yaml.ScalarNode) -> Scalar:
-    """Plain words are typed as a trainer's parser does (``1e-6`` is a number); quoted ones stay text."""
+    """Convert plain words as a trainer's parser does (``1e-6`` is a number); quoted ones stay text."""
     if node.style in {"'", '"', "|", ">"}:
         return str(node.value)
     return typed(node.value) if node.value else None
 
 
 def json_leaves(text: str, file: str) -> dict[str, Leaf]:
-    """The leaves of a JSON object, with their lines where each has one of its own.
+    """Return the leaves of a JSON object, with line numbers if each has its own line.
 
     Raises:
         UsageError: it is no JSON object.
@@ -184,7 +184,7 @@ def json_leaves(text: str, file: str) -> dict[str, Leaf]:
 
 
 def toml_leaves(text: str, file: str) -> dict[str, Leaf]:
-    """The leaves of a TOML document, without their lines.
+    """Return the leaves of a TOML document, without line numbers.
 
     Raises:
         UsageError: it is no TOML, or this Python is older than 3.11 and can't read it.
@@ -200,7 +200,7 @@ def toml_leaves(text: str, file: str) -> dict[str, Leaf]:
 
 
 def mapping_leaves(raw: Mapping[str, Any], origin: str, lines: Mapping[str, int] | None = None) -> dict[str, Leaf]:
-    """The leaves of a mapping that was decoded already, at one place; ``lines`` are those of some keys in it."""
+    """Return the leaves of a decoded mapping, at one place; ``lines`` are the line numbers of some keys."""
     found: dict[str, Leaf] = {}
     for name, value in flatten(raw):
         line = (lines or {}).get(name) or (lines or {}).get(name.rpartition(".")[2])

@@ -13,7 +13,7 @@ from grpo_watch.sources.settings.documents import typed
 
 PRINTED = "printed in the log"
 EXAMPLES = re.compile(rb"\bNum examples = (\d[\d,]{0,20})\s*$")
-"""transformers, before training and before each evaluation; behind the former follow the epochs."""
+"""transformers' line before training and before each evaluation; the number of epochs follows only the former."""
 EPOCHS = re.compile(rb"\bNum Epochs = (\d[\d,]{0,25})\s*$")
 ROWS = re.compile(rb"^\s{0,8}num_rows: (\d{1,15})\s*$")
 COUNTS: Mapping[MarkKind, str] = MappingProxyType(
@@ -24,15 +24,15 @@ COUNTS: Mapping[MarkKind, str] = MappingProxyType(
         MarkKind.FILTERED: "rows_after_filter",
     }
 )
-"""Marks whose number is a setting; one line may hold two."""
+"""Marks whose number is a setting; one line may hold two of them."""
 ENDLESS = 1 << 31
-"""Epochs from which on the dataset is a stream and its size made up from max_steps (transformers: ``sys.maxsize``)."""
+"""Epochs from which the dataset is a stream, its size derived from max_steps (transformers: ``sys.maxsize``)."""
 WAIT = 5
-"""Lines of other processes and features between the first and the last line of one print."""
+"""Lines of other processes and features allowed between the first and the last line of one print."""
 
 
 class PrintedSizes:
-    """Waits for the second half of a print over several lines; gives up after a few lines."""
+    """Collects a print over several lines; gives up after a few unrelated lines."""
 
     def __init__(self) -> None:
         self._rows: int | None = None
@@ -40,17 +40,17 @@ class PrintedSizes:
 
     @property
     def open(self) -> bool:
-        """Whether more of a print is waited for."""
+        """Whether more lines of a print are expected."""
         return self._left > 0
 
     def begin(self, line: bytes) -> None:
-        """Take the first line of a print, if it is one."""
+        """Take the first line of a print, if it begins one."""
         if begins(line):
             examples = EXAMPLES.search(line)
             self._rows, self._left = (_whole(examples[1]) if examples is not None else None), WAIT
 
     def feed(self, line: bytes) -> dict[str, Setting] | None:
-        """The settings of a print that is complete with this line; None otherwise."""
+        """Return the settings of a print completed by this line; None otherwise."""
         self._left -= 1
         found = (ROWS if self._rows is None else EPOCHS).search(line)
         if found is None:
@@ -60,14 +60,14 @@ class PrintedSizes:
         return _sized(number) if rows is None else _trained(rows, number)
 
     def drop(self) -> None:
-        """Wait no longer."""
+        """Drop the unfinished print."""
         self._rows, self._left = None, 0
 
 
 def printed_sizes(line: bytes) -> Mapping[str, Setting] | None:
-    """The settings of a line that is complete by itself: a banner, a number of processes or prompts.
+    """Return the settings of a complete line: a banner, a number of processes or prompts.
 
-    What each number counts was read off logs whose total of steps is known. The dataset's rows are prompts: a GRPO
+    The meanings of the numbers were derived from logs with known total steps. The dataset's rows are prompts: a GRPO
     trainer repeats them in its sampler, not in the dataset.
     """
     for mark in marks(MarkKind.SIZES):
@@ -105,14 +105,14 @@ ARGUMENTS_BEGIN = re.compile(rb"\b(?:GRPOConfig|GRPOTrainingArguments)\($")
 ARGUMENT = re.compile(r"([A-Za-z_]\w{0,80})=(.*),$")
 ARGUMENTS_END = b")"
 MOST_ARGUMENTS = 1_000
-"""Arguments of one configuration; TRL's has 200."""
+"""Most arguments of one configuration; TRL's has 200."""
 LONGEST_VALUE = 300
 BEGIN = re.compile(rb"\{\s{0,4}['\"]\w[^'\"\r\n]{0,200}['\"]: ?\{")
-"""A dictionary whose first value is one: configurations are nested, rows of metrics are flat."""
+"""A dictionary whose first value is a dictionary: configurations are nested, rows of metrics are flat."""
 LONGEST = 1 << 20
-"""Bytes of a printed configuration (verl's takes 40 KB)."""
+"""Most bytes of a printed configuration (verl's takes 40 KB)."""
 MOST_FOREIGN = 200
-"""Lines of other processes between its lines."""
+"""Most lines of other processes between its lines."""
 DEEPEST = 30
 TOKEN = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([{}\[\](),:])|([^\s{}\[\](),:'\"]+)")
 ESCAPED = re.compile(r"\\(['\"\\])")
@@ -120,7 +120,7 @@ OPENING, CLOSING = "{[(", "}])"
 
 
 class PrintedConfig:
-    """Collects the lines of one printed dictionary. Its own lines are indented, those of other processes are not."""
+    """Collects the lines of a printed dictionary. Its own lines are indented, those of other processes are not."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -128,7 +128,7 @@ class PrintedConfig:
 
     @property
     def open(self) -> bool:
-        """Whether the end of the dictionary is waited for."""
+        """Whether the end of the dictionary is awaited."""
         return bool(self._lines)
 
     def begins(self, line: bytes) -> bool:
@@ -136,7 +136,7 @@ class PrintedConfig:
         return BEGIN.match(line) is not None
 
     def feed(self, line: bytes) -> tuple[bool, dict[str, object] | None]:
-        """Whether the line is a part of it, and all leaves once it is complete (see ``leaves``)."""
+        """Return whether the line is part of it, and all leaves once it is complete (see ``leaves``)."""
         if self._lines and line[:1] not in b" \t":
             self._foreign += 1
             if self._foreign > MOST_FOREIGN:
@@ -153,15 +153,15 @@ class PrintedConfig:
         return True, found
 
     def drop(self) -> None:
-        """Forget what was collected."""
+        """Drop the collected lines."""
         self._lines.clear()
         self._size = self._depth = self._foreign = 0
 
 
 def leaves(text: str) -> Iterator[tuple[str, object]]:
-    """Each leaf of a printed dictionary with its dotted path; lists, tuples and calls give nothing.
+    """Yield each leaf of a printed dictionary with its dotted path, without lists, tuples and calls.
 
-    Texts that are broken over lines are joined as Python does it. What is nested deeper than 30 levels is passed over.
+    Adjacent texts are joined as in Python. Values nested deeper than 30 levels are skipped.
     """
     path: list[str | None] = []
     key: str | None = None
@@ -184,7 +184,7 @@ def leaves(text: str) -> Iterator[tuple[str, object]]:
 
 
 def _joined(value: object, token: re.Match[str]) -> object:
-    """The value with one more token: texts side by side are one text."""
+    """Return the value with one more token: adjacent texts are one text."""
     if token[4] is not None:
         return typed(token[4])
     text = ESCAPED.sub(r"\1", token[1] if token[1] is not None else token[2])
@@ -192,7 +192,7 @@ def _joined(value: object, token: re.Match[str]) -> object:
 
 
 def _balance(text: str) -> int:
-    """Opening less closing brackets outside of texts."""
+    """Return the number of opening minus closing brackets outside of texts."""
     marks = [token[3] for token in TOKEN.finditer(text) if token[3] is not None]
     return sum((mark in OPENING) - (mark in CLOSING) for mark in marks)
 
@@ -200,7 +200,7 @@ def _balance(text: str) -> int:
 class PrintedArguments:
     """Turns ``GRPOConfig(``, one ``key=value,`` per line and ``)`` into a mapping.
 
-    Collects the lines from the opening to the closing bracket; a line that is neither ends it without a result.
+    Collects the lines from the opening to the closing bracket; any other line ends it without a result.
     """
 
     def __init__(self) -> None:
@@ -208,15 +208,15 @@ class PrintedArguments:
 
     @property
     def open(self) -> bool:
-        """Whether the closing bracket is waited for."""
+        """Whether the closing bracket is awaited."""
         return self._found is not None
 
     def begins(self, line: bytes) -> bool:
-        """Whether arguments begin behind this line."""
+        """Whether arguments begin after this line."""
         return line.endswith(b"(") and ARGUMENTS_BEGIN.search(line) is not None
 
     def feed(self, line: bytes) -> tuple[bool, dict[str, object] | None]:
-        """Whether the line is a part of it, and all arguments once they are complete."""
+        """Return whether the line is part of it, and all arguments once they are complete."""
         if self._found is None:
             self._found = {}
             return True, None
@@ -233,5 +233,5 @@ class PrintedArguments:
         return True, None
 
     def drop(self) -> None:
-        """Forget what was collected."""
+        """Drop the collected lines."""
         self._found = None

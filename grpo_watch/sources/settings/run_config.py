@@ -1,4 +1,4 @@
-"""Turns the configuration files in a run's folder into ``RunConfig`` records, each setting with where it was read.
+"""Turns the configuration files in a run's folder into ``RunConfig`` records; each setting has its origin.
 
 ``training_args.bin`` is a pickle and is never opened.
 """
@@ -45,21 +45,21 @@ MAX_YAML_BYTES = 1 << 20
 
 HYDRA = ".hydra"
 HYDRA_OUTPUTS = "outputs"
-"""Where Hydra puts its folder, below the folder of the launch: ``outputs/<date>/<time>/.hydra``."""
+"""Hydra's folder below the launch folder: ``outputs/<date>/<time>/.hydra``."""
 MOST = 64
-"""Folders of dates and times that are listed."""
+"""Most folders of dates and times that are listed."""
 
 
 def framework_yaml(text: str, origin: str) -> RunConfig:
-    """The settings of a framework whose data file knows the keys, and a recipe's weights; no other YAML is used.
+    """Read the settings of a framework whose data file has the keys, or a recipe's weights; no other YAML is used.
 
-    A recipe (two of the arguments that a framework's recipes give) may lie next to a run that was made with another
-    one: only the weights of the reward functions are taken from it, which the logged totals confirm or refuse.
+    A recipe (with two of a framework's recipe arguments) may belong to another run: only its weights of reward
+    functions are taken, which the logged totals confirm or refute.
 
-    Files that are no YAML (templates) give nothing: what lies in a folder may be anyone's.
+    Files that are no YAML (templates) are ignored.
 
     Raises:
-        RefusedYamlError: it has aliases or is nested too deeply: it may be the run's, and is not read.
+        RefusedYamlError: it has aliases or is nested too deeply: it may be the run's, but is not read.
     """
     try:
         raw = plain_yaml(text)
@@ -79,7 +79,7 @@ def framework_yaml(text: str, origin: str) -> RunConfig:
 
 
 def hydra_folder(folder: Path) -> Path | None:
-    """The Hydra folder of the one job launched from ``folder``; None where there is none, or nothing shows which.
+    """Return the Hydra folder of the one job launched from ``folder``; None if there is none, or several.
 
     Raises:
         OSError: a folder can't be listed.
@@ -95,7 +95,7 @@ def hydra_folder(folder: Path) -> Path | None:
 
 
 def composed(text: str, origin: str) -> RunConfig:
-    """The composed configuration; what refers to another key (``${…}``) is not resolved and gives nothing.
+    """Read the composed configuration; references to other keys (``${…}``) are dropped.
 
     Raises:
         ValueError: no YAML, or YAML with aliases.
@@ -106,7 +106,7 @@ def composed(text: str, origin: str) -> RunConfig:
 
 
 def overrides(text: str, origin: str) -> RunConfig:
-    """The list of what was given on the command line: ``key=value``, ``+key=value``, ``++key=value``.
+    """Read the list of overrides on the command line: ``key=value``, ``+key=value``, ``++key=value``.
 
     Raises:
         ValueError: no YAML, or YAML with aliases.
@@ -121,11 +121,11 @@ def _folders(folder: Path) -> list[Path]:
 
 
 CHECKPOINT, PACKAGES = "checkpoint", "packages"
-"""Folders below the run's, beside Hydra's: the newest checkpoint's, and where wandb's client lists the packages."""
+"""Folders below the run's, beside Hydra's: the newest checkpoint's, and that of wandb's list of packages."""
 
 
 class _Kind(Struct, frozen=True):
-    """One kind of file: names, in which folder it lies, how it is read."""
+    """One kind of file: its names, its folder, its reader."""
 
     patterns: tuple[str, ...]
     read: Callable[[str, str], RunConfig]
@@ -156,9 +156,9 @@ KINDS = (
 
 
 def from_user(settings: Mapping[str, Scalar], origin: str = "--set") -> RunConfig:
-    """What a user sets for a run; wins over everything that is read or inferred.
+    """Return the user's settings of a run, which win over everything read or inferred.
 
-    Texts that look like numbers or booleans become such. ``framework`` and ``framework_version`` are taken as well.
+    Texts of numbers or booleans are converted. ``framework`` and ``framework_version`` are taken as well.
 
     Raises:
         UsageError: a name is not a known setting.
@@ -181,7 +181,7 @@ def from_user(settings: Mapping[str, Scalar], origin: str = "--set") -> RunConfi
 def read_run_config(
     folder: Path, roots: Sequence[Path] = (), segment: int = 0, channel: str = "run-config"
 ) -> list[RunConfig]:
-    """The settings in the configuration files of ``folder`` and of its newest checkpoint, one record per file."""
+    """Return the settings in ``folder``'s configuration files and its newest checkpoint's, one record per file."""
     source = RunConfigSource(channel, folder, roots or (folder,), segment=segment)
     return [item for item in source.poll(None) if isinstance(item, RunConfig)]
 
@@ -213,11 +213,11 @@ class RunConfigSource(ChannelSource):
                 yield config
 
     def cursor(self) -> Cursor:
-        """What was given last, by file."""
+        """The last settings given, by file."""
         return Cursor(self.name, "", 0, dict(self._given))
 
     def _files(self) -> Iterator[tuple[_Kind, Path]]:
-        """Existing files in a fixed order. A model card beside arguments names a library, not the framework."""
+        """Yield existing files in a fixed order. A model card beside arguments names a library, not the framework."""
         names = self._names(self._path)
         folders = {CHECKPOINT: self._newest_checkpoint(names), HYDRA: self._hydra(names), PACKAGES: self._packages()}
         for kind in KINDS:
@@ -230,7 +230,7 @@ class RunConfigSource(ChannelSource):
                 yield from ((kind, self._path / name) for name in names if name in fitting)
 
     def _packages(self) -> Path | None:
-        """Where wandb's client keeps a list of the installed packages, beside its newest log."""
+        """Return the path of wandb's list of installed packages, beside its newest log."""
         try:
             kept = sorted(self._path.glob("wandb/*run-*/files/requirements.txt"))[-1:]
         except OSError:
@@ -285,12 +285,12 @@ class RunConfigSource(ChannelSource):
 
 
 def _text(path: Path, roots: Sequence[Path], kind: _Kind) -> str:
-    """The file's text.
+    """Return the file's text.
 
     Raises:
         SourceError: it lies outside the roots or is no regular file.
         OSError: it can't be read.
-        ValueError: it is larger than any such file.
+        ValueError: it is too large for such a file.
     """
     with os.fdopen(open_regular(path, roots), "rb") as file:
         if (size := os.fstat(file.fileno()).st_size) > kind.limit:
