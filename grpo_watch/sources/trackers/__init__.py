@@ -1,1 +1,1 @@
-"""Experiment trackers: TensorBoard event files, wandb, trackio."""
+"""Reads experiment trackers: TensorBoard event files, wandb, trackio, SwanLab, MLflow."""

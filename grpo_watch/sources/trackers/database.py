@@ -1,4 +1,4 @@
-"""What the sources of trackers' SQLite databases share: read-only queries, and rows by rising number."""
+"""Common parts of sources of trackers' SQLite databases: read-only queries, rows by rising number."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from grpo_watch.sources.trackers.tracker_source import TrackerFile
 
 MAGIC = b"SQLite format 3\0"
 JOURNAL, OF_LOG = 18, 2
-"""The byte that says how the database is written, and its value where a write-ahead log is."""
+"""The byte of the journal mode, and its value for a write-ahead log."""
 PLAIN = (
     "SELECT m.name FROM sqlite_master m WHERE type = 'table' AND rootpage > 0"
     " AND NOT EXISTS (SELECT 1 FROM pragma_table_xinfo(m.name) WHERE hidden)"
 )
-"""Tables whose values are stored: a view, a virtual table or a generated column makes gigabytes of a few bytes."""
+"""Tables with stored values: views, virtual tables and generated columns can turn a few bytes into gigabytes."""
 BATCH = 500
-"""Rows per query: the database is open for some milliseconds only, so that its writer is not held up."""
+"""Rows per query: the database is open for only some milliseconds, so its writer is not held up."""
 STEPS = 200_000_000
-"""Instructions of SQLite's machine that a query may take, some seconds: 30 million rows of other runs. The pages of a
-database that is made for it lead to each other without end."""
+"""Instructions of SQLite's machine that a query may take, some seconds: 30 million rows of other runs. Pages of a
+malicious database may lead to each other without end."""
 LONGEST_TEXT = 32 << 20
-"""Characters of a value that is read. One of twice as many bytes is not even loaded (Python 3.11 and newer)."""
+"""Most characters of a value that is read; values of twice as many bytes are not loaded (Python 3.11 and newer)."""
 LAST = 2**63 - 1
 """SQLite's largest row number."""
 
@@ -50,16 +50,16 @@ class TooLongError(SourceError):
 def query(
     path: Path, roots: Sequence[Path], tables: frozenset[str], sql: str, *values: object, lock: bool = True
 ) -> list[Row]:
-    """The rows of a query, read-only, up to ``BUDGET`` bytes and one row; ``tables`` are those that it reads.
+    """Return the rows of a read-only query, up to ``BUDGET`` bytes and one row; ``tables``: those that it reads.
 
-    A database with a write-ahead log is read through that of its live writer, else without making a file beside it.
-    Without ``lock``, one that has none is read as it lies there, even while it is written.
+    A database with a write-ahead log is read through its live writer's log, or without creating a file beside it.
+    Without ``lock``, a database without such a log is read as it is, even while it is written.
 
     Raises:
         NoTableError: it lacks one of the tables.
-        TooLongError: a value that the query looks at has more than twice ``LONGEST_TEXT`` bytes.
-        SourceError: the file lies outside the roots, is none of a tracker's, or can't be read.
-        OSError: it is not there.
+        TooLongError: a value in the query has more than twice ``LONGEST_TEXT`` bytes.
+        SourceError: the file lies outside the roots, is no tracker's database, or can't be read.
+        OSError: it does not exist.
     """
     import sqlite3  # noqa: PLC0415 (only where there is such a database)
 
@@ -75,7 +75,7 @@ def query(
             database.set_progress_handler(lambda: 1, STEPS)
             if sys.version_info >= (3, 11):
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * LONGEST_TEXT)
-            database.execute("BEGIN")  # the tables stay what they are until the rows are read
+            database.execute("BEGIN")  # the tables stay the same until the rows are read
             lacking = tables.difference(name for (name,) in _bounded(database.execute(PLAIN)))
             if lacking:
                 raise NoTableError(f"{path}: no plain table {min(lacking)}")
@@ -98,7 +98,7 @@ def _bounded(rows: Iterable[Row]) -> list[Row]:
 
 
 def row_size(row: Iterable[object]) -> int:
-    """About the bytes that a row's values take."""
+    """Estimate the bytes that a row's values take."""
     return sum(len(value) if isinstance(value, (str, bytes)) else 8 for value in row)
 
 
@@ -108,15 +108,15 @@ class DatabaseSource(TrackerFile):
     KIND = ChannelKind.TRACKIO
     SUFFIXES: tuple[str, ...] = (".db", ".sqlite")
     OWN_TABLES: frozenset[str]
-    """Tables that its databases have; nothing else is read."""
+    """Tables of its databases; no other table is read."""
     ROWS: str
-    """Gives a row's rising number and what ``read_record`` reads, for a run, a first number and a limit."""
+    """Query for the row number and the values for ``read_record``, given a run, a first number and a limit."""
     NUMBERS = ""
-    """The same without what may be too long to be loaded; empty where nothing is."""
+    """The same query without values that may be too long to load; empty if there are none."""
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:
-        """Whether a database has the tracker's tables; another program's is never locked."""
+        """Whether a database has the tracker's tables; another program's database is never locked."""
         try:
             return bool(query(path, roots, cls.OWN_TABLES, "SELECT 1", lock=False))
         except (SourceError, OSError):
@@ -124,16 +124,16 @@ class DatabaseSource(TrackerFile):
 
     @abstractmethod
     def _settings(self) -> RunConfig | None:
-        """The run's settings; None where none is known."""
+        """Return the run's settings; None if none is known."""
 
     def _over(self) -> tuple[EventKind, str] | None:
-        """How the run ended, where the database says so; asked before its rows are read."""
+        """Return how the run ended, if the database records it; called before its rows are read."""
 
     def _open(self) -> None:
         self._end = str(self._known.get("end") or "")
 
     def _state(self, position: int) -> dict[str, Scalar]:
-        """What must be remembered across a restart at this row."""
+        """Return the state to keep across a restart at this row."""
         del position
         return {"config": self._config, "end": self._end}
 
@@ -159,7 +159,7 @@ class DatabaseSource(TrackerFile):
             self.stats.problem = str(error)
 
     def _read(self, seen: float | None) -> Iterator[Item]:
-        """The new rows, as many as a turn may read.
+        """Yield the items of new rows, up to the turn's limit.
 
         Raises:
             SourceError: the database can't be read, or its rows have no rising numbers.
@@ -181,12 +181,12 @@ class DatabaseSource(TrackerFile):
         yield from super()._rest()
 
     def cursor(self) -> Cursor:
-        """The first row of the step held back."""
+        """The cursor of the first row of the held-back step."""
         position, known = self._position()
         return Cursor(self.name, "", position, {**known, **self._state(position)})
 
     def _batch(self, tables: frozenset[str], sql: str, numbers: str, start: int) -> list[Row]:
-        """The run's next rows of a query; of one that is too long to be loaded what ``numbers`` gives."""
+        """Return the run's next rows; for a row too long to load, the result of ``numbers``."""
         ask = partial(query, self._path, self._roots, tables)
 
         def alone(row: Row) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Reads binary logs that grow: their bytes, checked records (LevelDB's blocks, TFRecord), and fields of protobuf."""
+"""Reads growing binary logs: bytes, checked records (LevelDB's blocks, TFRecord), and protobuf fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHUNK = 1 << 20
 
 
 class FileFrame(NamedTuple):
-    """One record of a framed file: where it and the next begin, its payload; ``damage`` says why it has none."""
+    """One record of a framed file: its start, the next one's start, its payload; ``damage``: why it has none."""
 
     start: int
     end: int
@@ -28,10 +28,10 @@ class FileFrame(NamedTuple):
 
 
 class GrowingFile:
-    """A file that grows at its end.
+    """Reads a file that grows at its end.
 
-    ``ready`` opens it once it is there; ``problem`` says in one line why it can't be read. ``restarted`` turns true
-    when the file is not the one that ``cursor`` (or the last call) spoke of: reading begins at 0 again.
+    ``ready`` opens it once it exists; ``problem``: why it can't be read, in one line. ``restarted``: the file is not
+    that of ``cursor`` (or the last call), so reading begins at 0 again.
     """
 
     def __init__(self, path: Path, roots: Sequence[Path], cursor: Cursor | None = None) -> None:
@@ -42,7 +42,7 @@ class GrowingFile:
         self._cached: tuple[int, bytes] = (0, b"")
 
     def ready(self, position: int) -> bool:
-        """Whether there is something to read; sets ``restarted`` when ``position`` lies in another file."""
+        """Whether there is data to read; sets ``restarted`` if ``position`` belongs to another file."""
         self.restarted, self._cached = False, (0, b"")
         try:
             if self._descriptor is not None:
@@ -66,23 +66,23 @@ class GrowingFile:
         return True
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes at ``offset``, fewer than ``size`` at the end of the file (or when it can't be read any more)."""
+        """Return bytes at ``offset``, fewer than ``size`` at the file's end (or if it can't be read any more)."""
         start, held = self._cached
         if offset < start or offset + size > start + len(held):
             self._cached = start, held = offset, self._pread(offset, max(size, CHUNK))
         return held[offset - start : offset - start + size]
 
     def cursor(self, source: str, position: int, state: Mapping[str, Scalar]) -> Cursor:
-        """Where reading would continue."""
+        """Return where reading continues."""
         return Cursor(source, self._identity, position, state)
 
     @property
     def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere."""
+        """The inode of the open file while it has a name."""
         return inode_with_name(self._descriptor)
 
     def close(self) -> None:
-        """Free the file handle."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -106,26 +106,26 @@ class GrowingFile:
 
 
 Read = Callable[[int, int], bytes]
-"""``read(offset, size)``; fewer bytes at the end of the file."""
+"""``read(offset, size)``; returns fewer bytes at the end of the file."""
 
 HEADER = struct.Struct("<4sHB")
-"""Mark, number and version at the beginning of a file."""
+"""Magic, number and version at the beginning of a file."""
 WANDB = HEADER.pack(b":W&B", 0xBEE1, 0)
 BLOCK = 32 << 10
 LARGEST = 32 << 20
-"""Bytes of a record that is held; a history row has some 3,000."""
+"""Most bytes of a record that is held; a history row has some 3,000."""
 
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 _CHUNK = struct.Struct("<IHB")
 
 
 def block_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame]:
-    """The records from ``start`` on (a record's beginning, or 0).
+    """Yield the records from ``start`` (a record's beginning, or 0).
 
-    A block of 32 KiB holds chunks (CRC-32 of type and data, length, type, data) and up to 6 bytes of zeros; a record
-    is one chunk or several. The clients write whole blocks (wandb) or what fills a buffer (SwanLab), so what they
-    logged last may be missing for a while: a record that is not whole is waited for (``ended``: reported as damage).
-    Behind damage, reading continues in the next block.
+    A block of 32 KiB holds chunks (CRC-32 of type and data, length, type, data) and up to 6 bytes of zeros; a record is
+    one chunk or several. The clients write whole blocks (wandb) or buffers (SwanLab), so the newest records may be
+    missing for a while: an incomplete record is awaited (``ended``: reported as damage). After damage, reading
+    continues in the next block.
     """
     at = begun = max(start, HEADER.size)
     parts: list[bytes] = []
@@ -156,7 +156,7 @@ def begins(read: Read, *headers: bytes) -> bool:
 
 
 def _chunk(read: Read, at: int, *, ended: bool) -> tuple[int, bytes, int, str] | None:
-    """Type, data, end and damage of the chunk at ``at`` (padding passed over); None while it is being written."""
+    """Return type, data, end and damage of the chunk at ``at`` (after padding); None while it is being written."""
     room = BLOCK - at % BLOCK
     if room < _CHUNK.size:
         at, room = at + room, BLOCK
@@ -169,16 +169,16 @@ def _chunk(read: Read, at: int, *, ended: bool) -> tuple[int, bytes, int, str] |
     if fits and len(data) == length and FULL <= kind <= LAST and zlib.crc32(data, zlib.crc32(head[6:])) == check:
         return kind, data, at + _CHUNK.size + length, ""
     if not read(at + room, 1) and not (ended and len(data) == length):
-        return None  # not yet written, or the file's last block: nothing follows that could be read
+        return None  # not yet written, or the file's last block: no readable data follows
     return 0, read(at, room), at + room, f"{room} bytes of a block that are no record"
 
 
 LARGEST_EVENT = 8 << 20
-"""Bytes of a record that is read; scalars take 60, a run's configuration some 20,000. Larger ones are pictures."""
+"""Most bytes of a record that is read; scalars take 60, a run's configuration some 20,000, pictures more."""
 SEARCH = 4 << 20
-"""This many bytes behind a damaged length are searched for the next record."""
+"""Bytes after a damaged length that are searched for the next record."""
 TF_HEAD, CHECK_SIZE = struct.Struct("<QI"), 4
-"""Length and its checksum before a payload; bytes of the payload's checksum behind it."""
+"""Length and its checksum before a payload; bytes of the payload's checksum after it."""
 
 _MASK = 0xA282EAD8
 _CANDIDATE = re.compile(rb"(?=(?!\0\0\0)[\s\S]{3}\0{5})")
@@ -186,7 +186,7 @@ _CANDIDATE = re.compile(rb"(?=(?!\0\0\0)[\s\S]{3}\0{5})")
 
 
 def masked(data: bytes) -> int:
-    """The CRC32C as TFRecord stores it: rotated right by 15 bits plus a constant."""
+    """Return the CRC32C as TFRecord stores it: rotated right by 15 bits plus a constant."""
     from google_crc32c import value as crc32c  # noqa: PLC0415  few runs have such files
 
     check: int = crc32c(data)
@@ -194,10 +194,10 @@ def masked(data: bytes) -> int:
 
 
 def tf_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame]:
-    """The records from ``start`` on: u64 length, its masked CRC32C, the payload, the payload's.
+    """Yield the records from ``start``: u64 length, its masked CRC32C, the payload, the payload's CRC32C.
 
-    An incomplete record at the end is waited for (``ended``: reported as damage). A damaged payload is passed over;
-    behind a damaged length the next record is searched for, and if there is none, nothing is given.
+    An incomplete record at the end is awaited (``ended``: reported as damage). A damaged payload is skipped; after a
+    damaged length the next record is searched for, and if there is none, nothing is yielded.
     """
     at = start
     while True:
@@ -221,13 +221,13 @@ def tf_frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFr
 
 
 def stuck(read: Read, at: int) -> bool:
-    """Whether reading can't continue at ``at`` although more than a record's head lies there: its length is damaged."""
+    """Whether reading is stuck at ``at`` although more than a record's head follows: its length is damaged."""
     head = read(at, TF_HEAD.size)
     return len(head) == TF_HEAD.size and masked(head[:8]) != TF_HEAD.unpack(head)[1]
 
 
 def _body(read: Read, at: int, length: int, *, ended: bool) -> FileFrame | None:
-    """The record whose head is sound; None while it is still being written."""
+    """Return the record after its checked head; None while it is still being written."""
     begin, end = at + TF_HEAD.size, at + TF_HEAD.size + length + CHECK_SIZE
     if length > LARGEST_EVENT:
         return FileFrame(at, end, b"", f"a record of {length >> 20} MiB") if read(end - 1, 1) else None
@@ -242,7 +242,7 @@ def _body(read: Read, at: int, length: int, *, ended: bool) -> FileFrame | None:
 
 
 def _following(read: Read, at: int) -> int | None:
-    """Where the next sound record begins, at ``at`` or behind it."""
+    """Return the start of the next intact record at or after ``at``."""
     data = read(at, SEARCH)
     for found in _CANDIDATE.finditer(data):
         head = data[found.start() : found.start() + TF_HEAD.size]
@@ -257,12 +257,12 @@ Field: TypeAlias = "tuple[int, int | bytes]"
 SIGN = 1 << 63
 LONGEST_VARINT = 10
 CONTINUED = 0x80
-"""Bytes of a number from this value on are followed by another; most numbers here have one byte."""
+"""Bytes from this value on are followed by another byte of the number; most numbers here have one."""
 FIXED = {1: 8, 5: 4}
 
 
 def fields(data: bytes) -> Iterator[Field]:
-    """The fields in the order of the message, nested messages as bytes.
+    """Yield the fields in the order of the message, nested messages as bytes.
 
     Raises:
         ValueError: the bytes are no protobuf message.
@@ -286,27 +286,27 @@ def fields(data: bytes) -> Iterator[Field]:
 
 
 def signed(value: int) -> int:
-    """The int64 that a varint stands for."""
+    """Return the int64 that a varint encodes."""
     return value - (SIGN << 1) if value >= SIGN else value
 
 
 def double(value: int | bytes) -> float | None:
-    """The double in 8 bytes; None for anything else."""
+    """Return the double in 8 bytes; None for other values."""
     return float(struct.unpack("<d", value)[0]) if isinstance(value, bytes) and len(value) == 8 else None  # noqa: PLR2004
 
 
 def single(value: int | bytes) -> float | None:
-    """The float in 4 bytes; None for anything else."""
+    """Return the float in 4 bytes; None for other values."""
     return float(struct.unpack("<f", value)[0]) if isinstance(value, bytes) and len(value) == 4 else None  # noqa: PLR2004
 
 
 def text(value: int | bytes) -> str:
-    """The text of a field; broken UTF-8 is replaced."""
+    """Return the text of a field; broken UTF-8 is replaced."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at ``at`` and where the next byte lies.
+    """Return the number at ``at`` and the offset after it.
 
     Raises:
         ValueError: it does not end within ten bytes, or within the message.

@@ -23,18 +23,18 @@ from grpo_watch.sources.trackers.tfevents import AT_END
 from grpo_watch.sources.trackers.tracker_source import LoggedRun
 
 LARGEST = 1.7976931348623157e308
-"""What stands for an infinity (``sanitize_metric_value`` in MLflow's ``sqlalchemy_store``); NaN has a column."""
+"""Stored for an infinity (``sanitize_metric_value`` in MLflow's ``sqlalchemy_store``); NaN has a column."""
 MOST_RUNS = 50
-"""Newest runs of a database that are read: a server's may hold thousands."""
+"""Most runs of a database that are read, newest first: a server's may hold thousands."""
 SHORT = 8
-"""Characters of a run's id that distinguish runs of one name."""
+"""Characters of a run's id that distinguish runs of the same name."""
 RUNS = (
     "SELECT substr(r.run_uuid, 1, 32), substr(e.name, 1, 256), substr(r.name, 1, 250) FROM runs r"
     " LEFT JOIN experiments e ON e.experiment_id = r.experiment_id"
     " WHERE r.lifecycle_stage = 'active' AND EXISTS (SELECT 1 FROM latest_metrics m WHERE m.run_uuid = r.run_uuid)"
     " ORDER BY r.start_time DESC, r.run_uuid LIMIT ?"
 )
-"""Texts are cut where MLflow's own columns end; SQLite stores any length."""
+"""Query for the runs; texts are cut at the length of MLflow's own columns, as SQLite stores any length."""
 PARAMS = "SELECT substr(key, 1, 250), substr(value, 1, 8000) FROM params WHERE run_uuid = ? ORDER BY key"
 STATUS = "SELECT substr(status, 1, 20) FROM runs WHERE run_uuid = ?"
 ENDS: Mapping[str, EventKind] = {
@@ -45,9 +45,9 @@ ENDS: Mapping[str, EventKind] = {
 
 
 class MlflowSource(DatabaseSource):
-    """Reads one run: each number is a row of its own, and those of one step make a row.
+    """Reads one run: each number is stored as a row, and those of one step make a raw row.
 
-    Rows are read in the order in which they were stored. The step is the one that the job logs under.
+    Rows are read in stored order; the step is the job's own.
     """
 
     OWN_TABLES = frozenset({"metrics", "params", "runs", "experiments", "latest_metrics"})
@@ -60,7 +60,7 @@ class MlflowSource(DatabaseSource):
 
     @classmethod
     def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:
-        """The newest runs with metrics, named ``experiment/run``; none where the database can't be read."""
+        """Return the newest runs with metrics, named ``experiment/run``; empty if the database can't be read."""
         try:
             found = query(path, roots, cls.OWN_TABLES, RUNS, MOST_RUNS)
         except (SourceError, OSError):
@@ -71,7 +71,7 @@ class MlflowSource(DatabaseSource):
         return sorted(runs, key=lambda run: run.shown)
 
     def read_record(self, start: int, following: int, record: Sequence[object], seen: float | None) -> None:
-        """A number: its key, value, when (milliseconds), step, and whether it is NaN."""
+        """Read a number: its key, value, time (milliseconds), step, and whether it is NaN."""
         del following
         key, value, milliseconds, step, nan = record
         if not (isinstance(value, (int, float)) and isinstance(milliseconds, int) and isinstance(step, int)):
@@ -85,7 +85,7 @@ class MlflowSource(DatabaseSource):
         raw: dict[str, object] = {}
         for key, value in self._params():
             place = raw
-            *folders, last = str(key).split("/")  # verl joins the names of nested settings so
+            *folders, last = str(key).split("/")  # verl joins the names of nested settings like this
             for folder in folders:
                 inner = place.setdefault(folder, {})
                 place = inner if isinstance(inner, dict) else {}
@@ -111,29 +111,29 @@ META, METRICS = "meta.yaml", "metrics"
 LINE = re.compile(rb"(\d{13}) (\S{1,30}) (\d{1,9})")
 """Milliseconds, value, step."""
 Line: TypeAlias = tuple[int, int, str, float]
-"""Milliseconds, step, key, value: lines of all files are taken in this order."""
+"""Milliseconds, step, key, value; lines of all files are read in this order."""
 STATE = re.compile(r"^status: (\d)$", re.MULTILINE)
 STATUSES = {"3": "FINISHED", "4": "FAILED", "5": "KILLED"}
 MOST_FILES, LARGEST_FILE = 4_096, 64 << 10
-"""Metrics or parameters of a run, and bytes of a parameter or of the run's own file."""
+"""Most metrics or parameters of a run, and most bytes of a parameter or of the run's own file."""
 
 
 class MlflowFilesSource(MlflowSource):
     """Reads one run of the file store (``mlruns/EXPERIMENT/RUN``), which is MLflow 2's default: a file for each metric.
 
-    New lines of all files are taken in the order of their times; the number of a line in it is its place.
+    New lines of all files are read in the order of their times; a line's place is its number in this order.
     """
 
     SUFFIXES = (META,)
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:  # noqa: ARG003
-        """Whether a file is that of a run, beside its metrics."""
+        """Whether a file is a run's own file, beside its metrics."""
         return path.name == META and (path.parent / METRICS).is_dir()
 
     @classmethod
     def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:  # noqa: ARG003
-        """None: each run has its own folder."""
+        """Return an empty list: each run has its own folder."""
         return []
 
     def _open(self) -> None:
@@ -157,12 +157,12 @@ class MlflowFilesSource(MlflowSource):
                 return
 
     def _new_lines(self) -> tuple[list[Line], bool]:
-        """The lines that came since, of each file the same part of a turn's bytes, and whether there is more.
+        """Return the new lines, an equal part of a turn's bytes per file, and whether there is more.
 
-        Where files have more, the round ends at the first of their last lines: all files stay at the same step.
+        If files have more, the round ends at the earliest of their last lines, so that all files stay at the same step.
 
         Raises:
-            OSError: a file can't be read, for the first time; nothing was taken, and the next poll reads all again.
+            OSError: a file can't be read for the first time; no line was taken, and the next poll reads all again.
         """
         files = self._files(METRICS)
         most = BUDGET // max(1, len(files))
@@ -188,7 +188,7 @@ class MlflowFilesSource(MlflowSource):
     def _taken(
         self, parts: Mapping[Path, Sequence[tuple[int, Line | None]]], last: tuple[int, int] | None
     ) -> Iterator[Line]:
-        """The lines up to a time and step (None: all), which count as read."""
+        """Yield the lines up to a time and step (None: all), and mark them as read."""
         for path, lines in parts.items():
             within = (n for n, (_, line) in enumerate(lines, 1) if line is not None and last and line[:2] <= last)
             for size, line in lines[: len(lines) if last is None else max(within, default=0)]:
@@ -200,7 +200,7 @@ class MlflowFilesSource(MlflowSource):
                     yield line
 
     def _refuse(self, path: Path, error: Exception) -> bool:
-        """Count a file that can't be read; whether it could be before."""
+        """Count an unreadable file; returns whether it was readable before."""
         new = path not in self._refused
         if new:
             self._refused.add(path)
@@ -208,7 +208,7 @@ class MlflowFilesSource(MlflowSource):
         return new
 
     def _files(self, kind: str) -> list[Path]:
-        """The files of a kind; a key with slashes lies in folders."""
+        """Return the files of a kind; a key with slashes lies in folders."""
         walked = os.walk(self._path.parent / kind)
         places = (Path(folder, name) for folder, _, names in walked for name in names)
         return sorted(islice(places, MOST_FILES))
@@ -238,7 +238,6 @@ class MlflowFilesSource(MlflowSource):
 
 
 def _line(key: str, line: bytes) -> Line | None:
-    """A metric's line; None where it is none."""
     match = LINE.fullmatch(line.rstrip(b"\r\n"))
     value = row_numbers.number(match[2].decode("ascii", "replace")) if match is not None else None
     return (int(match[1]), int(match[3]), key, value) if match is not None and value is not None else None

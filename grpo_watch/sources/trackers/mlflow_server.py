@@ -1,4 +1,4 @@
-"""Copies the runs of an MLflow tracking server into a database like MLflow's own, which is read as any other."""
+"""Copies runs of an MLflow tracking server into a database like MLflow's own, to be read as such."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import sqlite3
 
 ADDRESS = re.compile(r"mlflow(?:\+(https?))?://([^/]*)(.*)")
-"""``mlflow://HOST:PORT/EXPERIMENT/RUN``: without a host what ``MLFLOW_TRACKING_URI`` says, without a run all of it."""
+"""``mlflow://HOST:PORT/EXPERIMENT/RUN``: the host defaults to ``MLFLOW_TRACKING_URI``, the run to all runs."""
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""Where the user sets no others; MLflow's own 7 repetitions of 120 s each are minutes of silence."""
+"""Defaults unless the user sets others; MLflow's own 7 retries of 120 s each mean minutes of silence."""
 UNREACHABLE = "INTERNAL_ERROR"
-"""The code of MLflow's error where no answer came; of a run that is gone the server says so by another."""
+"""MLflow's error code without a response; for a deleted run the server sends another one."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS experiments (experiment_id TEXT PRIMARY KEY, name TEXT);
 CREATE TABLE IF NOT EXISTS runs (run_uuid TEXT PRIMARY KEY, experiment_id TEXT, name TEXT, start_time INTEGER,
@@ -36,21 +36,21 @@ CREATE TABLE IF NOT EXISTS latest_metrics (run_uuid TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS metrics (run_uuid TEXT, key TEXT, timestamp INTEGER, step INTEGER, value REAL,
   is_nan INTEGER, PRIMARY KEY (run_uuid, key, timestamp, step, value, is_nan));
 """
-"""Of MLflow's tables what ``MlflowSource`` reads. A number that comes again is not stored again."""
+"""The parts of MLflow's tables that ``MlflowSource`` reads. A repeated number is not stored again."""
 
 log = logging.getLogger("grpo_watch.mlflow")
 
 
 def is_server(path: str) -> bool:
-    """Whether a path that a user names is a place on an MLflow server."""
+    """Whether the user's path is a place on an MLflow server."""
     return ADDRESS.fullmatch(path) is not None
 
 
 class MlflowServer:
-    """An experiment's newest runs with metrics, or those of all experiments, or one run, asked with MLflow's client.
+    """An experiment's newest runs with metrics, or those of all experiments, or one run, read with MLflow's client.
 
-    ``path`` is their copy in the folder. It is the same for the same address: a later copy adds to it. ``address`` can
-    be shown: it has no password.
+    ``path`` is their copy in the folder, the same for the same address: later copies add to it. ``address`` is free of
+    passwords.
 
     Raises:
         UsageError: MLflow is not installed, or refuses the address.
@@ -74,16 +74,16 @@ class MlflowServer:
         self.path = folder / f"mlflow-{hashlib.blake2s(address.encode(), digest_size=6).hexdigest()}.db"
 
     def copy(self) -> bool:
-        """Copy what came since the last time; whether a run is there. One that can't be copied is logged, once.
+        """Copy data since the last call; returns whether there is a run. Failures of a run are logged once.
 
         Raises:
-            SourceError: the server can't be asked, or the copy can't be written.
+            SourceError: the server can't be reached, or the copy can't be written.
         """
         import sqlite3  # noqa: PLC0415  only for who names a server
 
         there = False
         try:
-            self.path.touch(0o600)  # as all of the state
+            self.path.touch(0o600)  # private, as all of the state
             with closing(sqlite3.connect(self.path)) as database:
                 database.executescript(TABLES)
                 for experiment, run in self._runs():
@@ -99,14 +99,13 @@ class MlflowServer:
         return there
 
     def _refuse(self, run: str, error: Exception) -> None:
-        """Log why a run can't be copied, unless it could not be the last time either."""
+        """Log why a run can't be copied, unless it failed the last time as well."""
         if self._copied.get(run) != ():
             fields = {"place": self.address, "run": run, "error": masked(f"{type(error).__name__}: {error}")}
             log.error("a run of an MLflow server can't be copied", extra={"fields": fields})
         self._copied[run] = ()
 
     def _runs(self) -> Iterator[tuple[Any, Any]]:
-        """The runs that are meant, with their experiments."""
         for experiment in self._experiments():
             name = experiment.name.strip("/")  # Databricks' begin with one
             wanted = self._place.removeprefix(name).strip("/")
@@ -124,10 +123,10 @@ class MlflowServer:
             yield from page
 
     def _copy(self, database: sqlite3.Connection, experiment: Any, run: Any) -> None:
-        """Add what came of a run since the last time, in one transaction.
+        """Add a run's data since the last copy, in one transaction.
 
-        Its metrics are asked one after the other while it goes on. The first is the one that was logged last; of the
-        others only what is no newer is taken, so that no step is cut where it was asked.
+        Its metrics are requested one by one while it continues. The metric logged last comes first, and newer values of
+        the others are left out, so that no step is cut.
         """
         info, logged = run.info, run.data.to_proto().metrics
         key = max(logged, key=lambda metric: metric.timestamp).key
@@ -159,5 +158,5 @@ class MlflowServer:
 
 
 def _stored(value: float) -> tuple[float, int]:
-    """A value as MLflow's database has it: NaN in a column of its own."""
+    """Return a value as stored by MLflow: NaN in a column of its own."""
     return (0.0, 1) if math.isnan(value) else (value, 0)

@@ -1,4 +1,4 @@
-"""Reads the log that SwanLab's client keeps of a run: ``run-ID.swanlab`` (0.8 and later), ``backup.swanlab`` before."""
+"""Reads the log of SwanLab's client: ``run-ID.swanlab`` (0.8 and later), ``backup.swanlab`` before."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from grpo_watch.sources.trackers.tracker_source import BlockLog, iso_seconds
 
 HEADERS = tuple(framing.HEADER.pack(b":SWL", 0xE1D6, version) for version in (1, 2))
 OLD = b"{"
-"""Begins a record of version 1, which is JSON; later ones are protobuf."""
+"""First byte of a record of version 1, which is JSON; later ones are protobuf."""
 OWN = "__swanlab__."
-"""Begins the keys of what the client measures of the machine."""
+"""Prefix of the client's own measurements of the machine."""
 LARGEST_CONFIG = 1 << 20
 DASHBOARD = "runs.swanlab"
-"""The SQLite database that mode ``local`` keeps for its dashboard; what it shows is in the runs' own logs."""
+"""The SQLite database of mode ``local`` for its dashboard; the runs' own logs have the same data."""
 RUNNING = 0
 ENDS: Mapping[int, EventKind] = {1: EventKind.FINISHED, 2: EventKind.CRASH_SUMMARY, 3: EventKind.KILLED}
-"""By ``RunState`` (3: aborted, by Ctrl-C)."""
+"""Ends by ``RunState`` (3: aborted, by Ctrl-C)."""
 ITS_END = "SwanLab stored that the run "
 SAYS = {2: f"{ITS_END}crashed", 3: f"{ITS_END}was aborted"}
 NO_END = f"{ITS_END}finished, but an error was printed behind its last row"
@@ -43,11 +43,11 @@ _FINISH, _SCALAR, _LOG = 11, 13, 16
 _KEY, _STEP, _TIME, _VALUE = 1, 2, 4, 5
 _LINE, _PRINTED_AT = 1, 3
 LONGEST_LINE = 1_000
-"""Characters that are read of a printed line; lines of a traceback that is open are kept in the cursor."""
+"""Characters of a printed line that are read; lines of an open traceback are kept in the cursor."""
 
 
 class LoggedNumber(Struct, frozen=True):
-    """One number of a logged call; ``step`` is the one that the job gave, or SwanLab's count of calls."""
+    """One number of a logged call; ``step`` is the job's own, or SwanLab's count of calls."""
 
     key: str
     step: int | None
@@ -56,14 +56,14 @@ class LoggedNumber(Struct, frozen=True):
 
 
 class StoredState(Struct, frozen=True):
-    """Whether and how the run ended, and the end of a traceback if there was one."""
+    """Whether and how the run ended, with the end of a traceback if there was one."""
 
     state: int
     error: str
 
 
 class PrintedLine(Struct, frozen=True):
-    """A line of the job's console and when it was printed (Unix seconds)."""
+    """A line of the job's console and its time (Unix seconds)."""
 
     text: str
     time: float | None
@@ -73,11 +73,11 @@ SwanlabRecord: TypeAlias = LoggedNumber | StoredState | PrintedLine
 
 
 class SwanlabSource(BlockLog):
-    """Reads one run; rows are joined by the step that the job logs them under.
+    """Reads one run; rows are joined by the job's own step.
 
-    The client does not flush what it writes (up to 0.10): the newest 8 KiB, a few rows, may be missing, and are lost
-    when the job is killed. Settings lie in ``files/config.yaml`` next to the log. Of the console's lines the errors are
-    read (with ``tables``), not the rows, which are the metrics again.
+    The client does not flush its writes (up to 0.10): the newest 8 KiB, a few rows, may be missing, and are lost if the
+    job is killed. Settings lie in ``files/config.yaml`` next to the log. Of the console's lines, only errors are read
+    (with ``tables``): its rows repeat the metrics.
     """
 
     SUFFIXES, HEADERS = (".swanlab",), HEADERS
@@ -85,7 +85,7 @@ class SwanlabSource(BlockLog):
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:
-        """Whether a file is called like such a log and is none of the dashboard's."""
+        """Whether a file is named like such a log and is not the dashboard's."""
         return path.name != DASHBOARD and super().holds(path, roots)
 
     def _open(self) -> None:
@@ -95,7 +95,6 @@ class SwanlabSource(BlockLog):
         self._begin_lines(self._known)
 
     def _begin_lines(self, state: Mapping[str, Scalar]) -> None:
-        """Continue with the printed lines."""
         self._errors, self._reported = recalled(Tracebacks, state.get("errors")), str(state.get("reported") or "")
         self._over = state.get("over") is True
         self._read_lines_to, self._failed_at = int(state.get("lines to") or 0), float(state.get("failed at") or 0)
@@ -106,7 +105,7 @@ class SwanlabSource(BlockLog):
             yield self._event(sign.kind, sign.text, self._feed.last)
 
     def _before(self, seen: float | None) -> Iterator[Item]:
-        """The settings beside the log, each as ``{desc, sort, value}``, where they were written since the last poll."""
+        """Yield the settings beside the log, each as ``{desc, sort, value}``, if written since the last poll."""
         del seen
         path = self._file.path.parent / "files" / "config.yaml"
         try:
@@ -140,7 +139,7 @@ class SwanlabSource(BlockLog):
 
     @staticmethod
     def decode(payload: bytes) -> SwanlabRecord | None:
-        """What a record holds: a JSON text (up to 0.7) or a protobuf ``Record``.
+        """Decode a record: a JSON text (up to 0.7) or a protobuf ``Record``.
 
         Raises:
             ValueError: it can't be decoded.
@@ -149,11 +148,11 @@ class SwanlabSource(BlockLog):
 
     @staticmethod
     def time_of(record: SwanlabRecord | None) -> float | None:
-        """When a number of the job's was logged."""
+        """Return when a number of the job's was logged."""
         return record.time if isinstance(record, LoggedNumber) and not record.key.startswith(OWN) else None
 
     def read_record(self, start: int, following: int, record: SwanlabRecord | None, seen: float | None) -> None:
-        """A number, a printed line, an error, the end."""
+        """Read a number, a printed line, an error, or the end."""
         if isinstance(record, LoggedNumber) and not record.key.startswith(OWN):
             self._went_on(record)
             if record.key not in AT_END:
@@ -175,7 +174,7 @@ class SwanlabSource(BlockLog):
         return self._event(kind, text, self._feed.last, seen)
 
     def _print(self, start: int, following: int, line: PrintedLine, seen: float | None) -> None:
-        """An error that a line names is given once until the next row."""
+        """Report the error that a line names, once until the next row."""
         if start <= self._read_lines_to or not self._read_tables:
             return
         self._read_lines_to, sign = start, self._sign_of(line.text[:LONGEST_LINE])
@@ -186,14 +185,14 @@ class SwanlabSource(BlockLog):
             self._feed.say(start, self._event(sign.kind, sign.text, self._feed.last, seen), following)
 
     def _went_on(self, number: LoggedNumber) -> None:
-        """A number that was logged after an error shows that the job went on; the client may write lines first."""
+        """Note that a number after an error shows that the job continued; the client may write lines first."""
         self._over = self._over or number.key in AT_END
         if number.time is not None and number.time > self._failed_at:
             self._errors.clear()
             self._reported = ""
 
     def _sign_of(self, line: str) -> Sign | None:
-        """The error that a line names, as in a console."""
+        """Return the error that a line names, as in a console."""
         data, errors = line.encode(), self._errors
         if (taken := errors.open) and (sign := errors.sign_of(data)) is not None:
             return sign
@@ -210,7 +209,7 @@ class SwanlabSource(BlockLog):
 
 
 def _new(payload: bytes) -> SwanlabRecord | None:
-    """What a protobuf record holds; None for what is no training data."""
+    """Decode a protobuf record; None if it has no training data."""
     for number, value in framing.fields(payload):
         if not isinstance(value, bytes):
             continue
@@ -227,7 +226,7 @@ def _new(payload: bytes) -> SwanlabRecord | None:
 
 
 def _scalar(message: bytes) -> LoggedNumber:
-    """A number; protobuf leaves out what is 0: a step, and the number inside its ``value``."""
+    """Decode a number; protobuf omits zeros: a step, and the number inside its ``value``."""
     inner = dict(framing.fields(message))
     step, stored, time = inner.get(_STEP, 0), inner.get(_VALUE), inner.get(_TIME)
     value = None
@@ -237,7 +236,7 @@ def _scalar(message: bytes) -> LoggedNumber:
 
 
 def _seconds(stamp: int | bytes | None) -> float | None:
-    """Unix seconds of a protobuf ``Timestamp``."""
+    """Return Unix seconds of a protobuf ``Timestamp``."""
     if not isinstance(stamp, bytes):
         return None
     parts = {number: part for number, part in framing.fields(stamp) if isinstance(part, int)}
@@ -245,7 +244,7 @@ def _seconds(stamp: int | bytes | None) -> float | None:
 
 
 def _old(payload: bytes) -> SwanlabRecord | None:
-    """What a record of version 1 holds: ``{"model_type": …, "data": {…}}``.
+    """Decode a record of version 1: ``{"model_type": …, "data": {…}}``.
 
     Raises:
         ValueError: it is no JSON object.
@@ -262,7 +261,7 @@ def _old(payload: bytes) -> SwanlabRecord | None:
         return LoggedNumber(str(data.get("key")), row_numbers.whole(data.get("step")), values.get("value"), time)
     if kind == "Log":
         text = str(data.get("message"))
-        if "\n" in text and '  File "' in text:  # what ended the run, in one record; others hold a line each
+        if "\n" in text and '  File "' in text:  # the error that ended the run, in one record; others hold a line each
             return StoredState(RUNNING, _last_line(text))
         return PrintedLine(text, iso_seconds(data.get("create_time")))
     return StoredState(1 if data.get("success") is True else 2, "") if kind == "Footer" else None

@@ -22,15 +22,15 @@ _TAG, _SIMPLE, _TENSOR = 1, 2, 8
 _DTYPE, _CONTENT = 1, 4
 
 FLOAT, DOUBLE, STRING = 1, 2, 7
-"""TensorFlow's data types of scalars (``tf.summary.scalar`` casts to float; torch may keep doubles) and of texts."""
+"""TensorFlow's data types of scalars (``tf.summary.scalar`` casts to float; torch may keep doubles) and texts."""
 UNPACKS = {FLOAT: struct.Struct("<f"), DOUBLE: struct.Struct("<d")}
 PACKED = {5: FLOAT, 6: DOUBLE}
-"""Fields of a tensor that hold floats and doubles."""
+"""Tensor fields with floats and doubles."""
 STRINGS = 8
 
 
 class SummaryEvent(NamedTuple):
-    """What was logged at once. ``step`` is None below 0; ``time`` is the writer's clock (Unix seconds)."""
+    """The content of one event. ``step``: None if negative; ``time``: the writer's clock (Unix seconds)."""
 
     step: int | None
     time: float | None
@@ -39,7 +39,7 @@ class SummaryEvent(NamedTuple):
 
 
 def decode_event(payload: bytes) -> SummaryEvent:
-    """The scalars (plain, or a tensor of one number as Keras and newer writers store them) and texts of an event.
+    """Decode an event's scalars (plain, or a tensor of one number as Keras and newer writers store them) and texts.
 
     Pictures, histograms and larger tensors are left out.
 
@@ -79,7 +79,7 @@ def _values(summary: bytes) -> Iterator[tuple[str, float | str]]:
 
 
 def _tensor(tensor: bytes) -> float | str | None:
-    """The one number or text that a tensor holds; None when it holds more or something else."""
+    """Return the one number or text in a tensor; None for other tensors."""
     dtype, numbers, strings = 0, list[float](), list[str]()
     for number, value in framing.fields(tensor):
         if number == _DTYPE and isinstance(value, int):
@@ -95,20 +95,20 @@ def _tensor(tensor: bytes) -> float | str | None:
 
 ARGUMENTS = frozenset({"args/text_summary", "args"})
 MODEL = frozenset({"model_config/text_summary", "model_config"})
-"""Texts that transformers' callback logs first (4.51 to 5.23), as torch's and tensorboardX's writers tag them."""
+"""Texts that transformers' callback logs first (4.51 to 5.23), as tagged by torch's and tensorboardX's writers."""
 END = "train/train_runtime"
 AT_END = frozenset({END, "train/train_samples_per_second", "train/train_steps_per_second"}) | {
     "train/train_loss",
     "train/total_flos",
     "train/train_tokens_per_second",
 }
-"""What transformers logs once, when training is over; ``epoch`` comes last."""
+"""Scalars that transformers logs once, when training is over; ``epoch`` comes last."""
 LAST = "train/epoch"
 NOT_YET = -1
 
 
 class TfeventsSource(FramedLog):
-    """Reads one event file; each scalar is a record of its own, and those of one step make a row.
+    """Reads one event file; each scalar is stored as a record, and those of one step make a row.
 
     The newest step is held back until a later one appears, transformers logs its end, or the input ends. Values are
     32-bit floats as they are in the file.
@@ -120,7 +120,7 @@ class TfeventsSource(FramedLog):
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:  # noqa: ARG003
-        """Whether a file is called like one."""
+        """Whether a file is named like an event file."""
         return ".tfevents." in path.name
 
     def _open(self) -> None:
@@ -136,7 +136,7 @@ class TfeventsSource(FramedLog):
         yield from self._give()
 
     def _state(self) -> dict[str, Scalar]:
-        """Where the end of training began if it was not passed on yet."""
+        """Return where the end of training began if it was not yet emitted."""
         ended = self._last != NOT_YET and self._feed.given_to(self._last)
         return {"ending": NOT_YET if ended else self._ending}
 
@@ -150,7 +150,7 @@ class TfeventsSource(FramedLog):
         return f"{self._path}: byte {at}: no readable record follows; the rest of the file can't be used"
 
     def read_record(self, start: int, following: int, record: SummaryEvent, seen: float | None) -> None:
-        """One logged number, or several at once, or a text."""
+        """Read one logged number, several at once, or a text."""
         for tag, text in record.texts.items():
             config = self._settings_in(tag, text, start)
             if config is not None:

@@ -1,4 +1,4 @@
-"""What the sources of all trackers share: rows joined by step, tables of completions once, a cursor between items."""
+"""Common parts of all trackers' sources: rows joined by step, completion tables once, a cursor between items."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ from grpo_watch.sources.trackers.framing import FileFrame, GrowingFile, Read
 
 
 class TrackerSource(ChannelSource):
-    """Reads logged calls in their order, whether a file, a database or a server holds them.
+    """Reads logged calls in order from a file, a database or a server.
 
     Trackers count calls, not optimizer steps: rows are joined by the step that the framework logs. The tracker's own
-    counter is the step where no row names one, and for rows without one in a run whose newest step was the counter's
+    counter is used if no row names a step, and for rows without one in a run whose newest step equalled the counter
     (verl, whose validation before training logs no step).
-
     """
 
     KIND: ChannelKind
@@ -48,7 +47,7 @@ class TrackerSource(ChannelSource):
         self._config = str(self._known.get("config") or "")
 
     def _new_config(self, config: RunConfig | None) -> RunConfig | None:
-        """The configuration if it is not the one that was given last."""
+        """Return the configuration unless it equals the last one given."""
         shown = xxhash.xxh3_64_hexdigest(repr(config).encode("utf-8", "replace"))
         if config is None or shown == self._config:
             return None
@@ -59,7 +58,7 @@ class TrackerSource(ChannelSource):
         yield from self._flush(None)
 
     def _flush(self, seen: float | None) -> Iterator[Item]:
-        """The step held back: it is complete."""
+        """Complete the held-back step, and yield its items."""
         self._feed.flush(self._feed.read_to, seen)
         yield from self._give()
 
@@ -68,7 +67,7 @@ class TrackerSource(ChannelSource):
         self._counter = OwnCounter(coarse=state.get("coarse") is True)
 
     def _position(self, **state: Scalar) -> tuple[int, dict[str, Scalar]]:
-        """Position and state of the cursor: the first call of the step held back."""
+        """Return position and state of the cursor: the first call of the held-back step."""
         steps = {"keyed": self._keyed, "counted": self._counted, "coarse": self._counter.coarse}
         return self._feed.position({**steps, **self._tables.state(), **state})
 
@@ -79,14 +78,14 @@ class TrackerSource(ChannelSource):
             yield item
 
     def _values(self, row: Mapping[str, Any], where: str, *, table: bool) -> dict[str, float | None]:
-        """The numbers of a logged call; one that holds neither a number nor a table is counted."""
+        """Return the numbers of a logged call; a call with neither a number nor a table is counted."""
         values = row_numbers.numbers(row)
         if not values and not table:
             self.stats.skip(Skip.NOT_A_ROW, f"{where}: no number in it")
         return values
 
     def _step(self, row: Mapping[str, object], values: Mapping[str, float | None], counter: object) -> int | None:
-        """The optimizer step of a logged call; None: it belongs to the newest one."""
+        """Return the optimizer step of a logged call; None if it belongs to the newest step."""
         step = row_numbers.whole(row.get(self.step_column)) if self.step_column in row else step_of(row)
         counted = row_numbers.whole(counter)
         coarse = PLAIN in row and not self.step_column and self._counter.counts_more(row, values)
@@ -102,25 +101,25 @@ class TrackerSource(ChannelSource):
 
 
 class LoggedRun(NamedTuple):
-    """One run of several in a file: its name there, and as people know it."""
+    """One of several runs in a file: its name there, and its name for people."""
 
     key: str
     shown: str
 
 
 class TrackerFile(TrackerSource):
-    """A tracker's file or database; what its records mean is ``read_record``'s business, which each tracker writes."""
+    """A tracker's file or database; each tracker interprets its records in ``read_record``."""
 
     GIVES = "metric rows, settings, end"
-    """What is read of them, as ``sources`` says it."""
+    """The items read from it, as shown by ``sources``."""
     SUFFIXES: tuple[str, ...]
-    """How the names of its files end."""
+    """Suffixes of its files' names."""
 
     def _begin(self, *, run: str = "", tables: bool = True) -> None:
-        """Make what the reader holds between two polls.
+        """Set up the reader's state.
 
         Args:
-            run: the run's name in a file of several.
+            run: the run's name in a file of several runs.
             tables: whether completion tables and a console's lines are read (not where another channel has them).
         """
         super()._begin()
@@ -129,7 +128,7 @@ class TrackerFile(TrackerSource):
 
     @abstractmethod
     def _open(self) -> None:
-        """Make what readers of this kind hold."""
+        """Set up the state of this kind of reader."""
 
     @classmethod
     @abstractmethod
@@ -138,61 +137,61 @@ class TrackerFile(TrackerSource):
 
     @classmethod
     def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:  # noqa: ARG003
-        """The runs in a file that may hold several; none where it is one run."""
+        """Return the runs in a file that may hold several; empty for a file of one run."""
         return []
 
     @abstractmethod
     def read_record(self, start: int, following: int, record: Any, seen: float | None) -> None:
-        """Pass on what a record holds: pieces of rows to ``_feed.add``, settings and events to ``_feed.say``.
+        """Pass on a record's content: pieces of rows to ``_feed.add``, settings and events to ``_feed.say``.
 
         Args:
             start: place of the record in its channel.
             following: place of the next one.
-            record: as it is stored, or decoded.
+            record: the record, stored or decoded.
             seen: the driver's clock.
         """
 
 
 class FramedLog(TrackerFile):
-    """A log that grows, read record by record; see ``TrackerFile``."""
+    """A growing log, read record by record; see ``TrackerFile``."""
 
     KIND = ChannelKind.WANDB
 
     @staticmethod
     @abstractmethod
     def frames(read: Read, start: int, *, ended: bool = False) -> Iterator[FileFrame]:
-        """The records from ``start`` on; one that is still being written is waited for."""
+        """Yield the records from ``start``; one that is still being written is awaited."""
 
     @staticmethod
     @abstractmethod
     def decode(payload: bytes) -> Any:
-        """What a record holds, as ``read_record`` reads it.
+        """Decode a record for ``read_record``.
 
         Raises:
             ValueError: it can't be decoded.
         """
 
     def _refused(self) -> str:
-        """Why the file is no such log; empty where it is one, or may become one."""
+        """Return why the file is no such log; empty if it is one, or may become one."""
         return ""
 
     def _fault(self) -> str:
-        """Why nothing can be read where reading stopped (behind the last search); empty where more may come."""
+        """Return why nothing can be read at the current position (after the last search); empty if more may come."""
         return ""
 
     def _open(self) -> None:
         self._file = GrowingFile(self._path, self._roots, self._start)
 
     def _state(self) -> dict[str, Scalar]:
-        """What must be remembered across a restart."""
+        """Return the state to keep across a restart."""
         return {}
 
     def _before(self, seen: float | None) -> Iterator[Item]:  # noqa: ARG002
-        """What there is to give before the next record."""
+        """Yield items due before the next record."""
         yield from ()
 
     def _start_over(self) -> None:
-        """The file is another one."""
+        """Start over with another file."""
 
     def _new(self, seen: float | None) -> Iterator[Item]:
         yield from self._read(seen, ended=False)
@@ -202,16 +201,16 @@ class FramedLog(TrackerFile):
         yield from super()._rest()
 
     def cursor(self) -> Cursor:
-        """The first record of the step held back."""
+        """The cursor of the first record of the held-back step."""
         return self._file.cursor(self.name, *self._position(**self._state()))
 
     @property
     def held(self) -> int:
-        """The inode of the file that is open, while that has a name somewhere."""
+        """The inode of the open file while it has a name."""
         return self._file.held
 
     def close(self) -> None:
-        """Free the file handle."""
+        """Close the file."""
         self._file.close()
 
     def _read(self, seen: float | None, *, ended: bool) -> Iterator[Item]:
@@ -249,20 +248,20 @@ class FramedLog(TrackerFile):
 
 
 class BlockLog(FramedLog):
-    """A log in blocks, as wandb's and SwanLab's clients write it."""
+    """A log in blocks, as written by wandb's and SwanLab's clients."""
 
     HEADERS: tuple[bytes, ...]
-    """How its files begin."""
+    """First bytes of its files."""
     frames = staticmethod(framing.block_frames)
 
     @staticmethod
     @abstractmethod
     def time_of(record: Any) -> float | None:
-        """When a decoded row was logged (Unix seconds); None where the record is none."""
+        """Return when a decoded row was logged (Unix seconds); None for other records."""
 
     @classmethod
     def holds(cls, path: Path, roots: Sequence[Path]) -> bool:  # noqa: ARG003
-        """Whether a file is called like such a log; it may still be empty."""
+        """Whether a file is named like such a log; it may still be empty."""
         return path.name.endswith(cls.SUFFIXES)
 
     def _refused(self) -> str:
@@ -271,7 +270,7 @@ class BlockLog(FramedLog):
 
 
 def iso_seconds(text: object) -> float | None:
-    """Unix seconds of an ISO time; one without a zone is UTC."""
+    """Return Unix seconds of an ISO time; UTC if it names no zone."""
     try:
         time = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     except ValueError:
@@ -280,13 +279,13 @@ def iso_seconds(text: object) -> float | None:
 
 
 PLAIN = "step"
-"""The key that people log beside their metrics; those with a prefix are a trainer's own and are believed."""
+"""The key that users log beside their metrics; prefixed ones are a trainer's own and trusted."""
 AGAIN = 2
-"""This many metrics that come again with other values under one step make it another row."""
+"""Metrics repeated with other values under one step that make it another row."""
 
 
 class OwnCounter:
-    """Watches rows with a plain ``step``: an own loop may log several of them at each (one for each micro-batch).
+    """Watches rows with a plain ``step``: an own loop may log several rows per step (one per micro-batch).
 
     ``coarse`` turns true at the first row that repeats the metrics of the row before under the same step.
     """
@@ -297,7 +296,7 @@ class OwnCounter:
         self._values: dict[str, float | None] = {}
 
     def counts_more(self, row: Mapping[str, object], values: Mapping[str, float | None]) -> bool:
-        """Whether the step of this row, or of one before, counts something coarser than rows."""
+        """Whether the step of this row, or of an earlier one, is coarser than rows."""
         step = row.get(PLAIN)
         if self.coarse or step is None:
             return self.coarse

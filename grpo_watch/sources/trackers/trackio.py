@@ -39,7 +39,7 @@ NAMES = (
     "SELECT substr(run_name, 1, 1000) FROM configs UNION"
     " SELECT substr(run_name, 1, 1000) FROM (SELECT run_name FROM metrics ORDER BY id DESC LIMIT 100)"
 )
-"""Every run has a configuration once it logged; the newest rows are looked at for those that have none."""
+"""Query for the runs: each has a configuration once it logged; the newest rows reveal those without."""
 CONFIG = (
     f"SELECT CASE WHEN length(config) <= {LONGEST_TEXT} THEN config END"  # noqa: S608  a constant
     " FROM configs WHERE run_name = ? ORDER BY id DESC LIMIT 1"
@@ -52,7 +52,7 @@ TRACES = (
     f"SELECT rowid, step, CASE WHEN length(messages) <= {LONGEST_TEXT} THEN messages END,"
     f" CASE WHEN length(metadata) <= {LONGEST_TEXT} THEN metadata END{OF_ROLLOUTS}"
 )
-"""What TRL's asynchronous trainer logs of its rollouts: up to 16 of a step (1.16)."""
+"""Query for the rollouts that TRL's asynchronous trainer logs: up to 16 per step (1.16)."""
 STEPS = f"SELECT rowid, step, NULL, NULL{OF_ROLLOUTS}"
 OF_TRACES, OF_ALERTS = frozenset({"traces"}), frozenset({"alerts", "metrics"})
 ALERTS = (
@@ -62,7 +62,7 @@ ALERTS = (
     " WHERE run_name = alerts.run_name AND metrics.step <= alerts.step ORDER BY id DESC LIMIT 1)"
     f" FROM alerts WHERE run_name = ? AND rowid >= ? AND rowid < {LAST} ORDER BY rowid LIMIT ?"
 )
-"""``trackio.alert()``; ``step`` counts calls there, too."""
+"""Query for ``trackio.alert()`` calls; their ``step`` counts calls, too."""
 ALERTS_AT_ONCE = 50
 TOO_LONG = f"more than {LONGEST_TEXT >> 20} MiB"
 NOT_YET = -1
@@ -88,7 +88,7 @@ class TrackioSource(DatabaseSource):
 
     @classmethod
     def runs(cls, path: Path, roots: Sequence[Path]) -> list[LoggedRun]:
-        """The runs of a database by name; none where it can't be read."""
+        """Return the runs of a database by name; empty if it can't be read."""
         try:
             names = sorted(str(name) for (name,) in query(path, roots, cls.OWN_TABLES, NAMES))
         except (SourceError, OSError):
@@ -127,7 +127,7 @@ class TrackioSource(DatabaseSource):
             more = cut and seen is None  # live, the rest comes at the next poll
 
     def _alerts(self, seen: float | None) -> Iterator[Item]:
-        """What the job alerted to, at the optimizer step of the newest row that was logged before it."""
+        """Yield the job's alerts, at the optimizer step of the newest row logged before each."""
         more = True
         while more:
             try:
@@ -142,7 +142,7 @@ class TrackioSource(DatabaseSource):
             more = bool(alerts) and seen is None  # live, the rest comes at the next poll
 
     def _grouped(self, traces: Sequence[Sequence[Any]]) -> Grouping | None:
-        """The groups of a step's traces, as far as they are there; a prompt ends where the model begins to write."""
+        """Return the groups of a step's traces, as far as stored; a prompt ends at the model's first text."""
         rows, groups, scores = CollectedRows(), list[object](), list[Mapping[str, object]]()
         facts = [decode(_bytes(metadata)) or {} for *_, metadata in traces]
         sizes = Counter(str(fact.get("group_id")) for fact in facts if "group_id" in fact)
@@ -171,7 +171,7 @@ class TrackioSource(DatabaseSource):
         return logged_config(raw or {}, "trackio config", self.name, self.segment)
 
     def read_record(self, start: int, following: int, record: Sequence[object], seen: float | None) -> None:
-        """A logged call: when, trackio's counter, its numbers and tables as JSON."""
+        """Read a logged call: time, trackio's counter, its numbers and tables as JSON."""
         order, (logged, counter, metrics) = start, record
         if metrics is None:
             self.stats.skip(Skip.TOO_LONG, f"row {order}: {TOO_LONG}")
@@ -182,7 +182,7 @@ class TrackioSource(DatabaseSource):
             return
         self.stats.bytes += len(_bytes(metrics))
         table = any(isinstance(value, dict) and "_type" in value for value in row.values())
-        values = self._values(row, f"row {order}", table=table or not row)  # an empty one is of traces
+        values = self._values(row, f"row {order}", table=table or not row)  # an empty row belongs to traces
         step, ends = self._step(row, values, counter), END in row
         values = {key: value for key, value in values.items() if key not in AT_END}
         if order != self._ended and not (ends and values.keys() <= BOTH):
@@ -203,5 +203,5 @@ class TrackioSource(DatabaseSource):
 
 
 def _bytes(value: object) -> bytes:
-    """The JSON text, which trackio stores as text or as bytes."""
+    """Return the JSON text, which trackio stores as text or as bytes."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")

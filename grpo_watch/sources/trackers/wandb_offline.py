@@ -1,4 +1,4 @@
-"""Turns a run's ``.wandb`` file, written offline or during an upload, into rows, settings, completions and its end."""
+"""Turns a run's ``.wandb`` file, written offline or during an upload, into rows, settings, completions and end."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ITEM, _KEY, _NESTED, _VALUE = 1, 1, 2, 16
 _UPDATE, _RUN_CONFIG = 1, 4
 _EXIT_CODE = 1
 _NO_SCALARS = frozenset({"{", "[", ""})
-"""Beginnings of values that are no single number or text."""
+"""First characters of values that are no single number or text."""
 LONGEST_VALUE = 4_096
-"""Characters of a logged value that may be a number, or name a table; longer ones are pictures and histograms."""
+"""Most characters of a logged value that may be a number, or name a table; longer ones are pictures and histograms."""
 
 
 class WandbHistory(Struct, frozen=True):
@@ -60,7 +60,7 @@ class _Item(Struct):
 
 
 def decode_record(payload: bytes) -> WandbRecord | None:
-    """The content of the record; None for kinds without training data (summaries, console, files).
+    """Decode a record; None for kinds without training data (summaries, console, files).
 
     Raises:
         ValueError: the payload is no such message.
@@ -80,7 +80,7 @@ def decode_record(payload: bytes) -> WandbRecord | None:
 
 
 def scalar(text: str) -> object:
-    """The value of a JSON text that may be a number, a short text or null; None also for what can't be read.
+    """Return the value of a JSON text: a number, a short text or null; None also if it can't be parsed.
 
     wandb's own writers use bare ``NaN`` and ``Infinity`` or put them in quotes.
     """
@@ -117,7 +117,7 @@ def _item(message: bytes) -> _Item:
 
 
 def _config(message: bytes) -> dict[str, Any]:
-    """The updates of a configuration, nested keys as nested mappings; ``_wandb`` is the client's own."""
+    """Return the updates of a configuration, nested keys as nested mappings, without the client's ``_wandb``."""
     found: dict[str, Any] = {}
     for item in map(_item, _nested(message, _UPDATE)):
         if not item.path or item.path[0] == "_wandb":
@@ -145,12 +145,12 @@ def _exit_code(message: bytes) -> int:
 TABLE = re.compile(r"media/table/[\w.-]{1,200}\.table\.json")
 LARGEST_TABLE = 32 << 20
 INTERRUPTED = 255
-"""The exit code that the client stores after Ctrl-C."""
+"""The client's exit code after Ctrl-C."""
 TIME, COUNTER, OWN = "_timestamp", "_step", ("_step", "_runtime", "_timestamp", "_wandb")
 
 
 class WandbOfflineSource(BlockLog):
-    """Reads the log that wandb's client keeps beside its upload (or instead of it).
+    """Reads the log of wandb's client, written beside its upload (or instead of it).
 
     wandb's own ``_step`` counts calls of ``log``; rows are joined by the step that the framework logs, or by ``_step``
     in a run that never logs one. The client writes whole blocks, so the newest 32 KiB may be missing.
@@ -170,12 +170,12 @@ class WandbOfflineSource(BlockLog):
 
     @staticmethod
     def time_of(record: WandbRecord | None) -> float | None:
-        """When a call was logged."""
+        """Return when a call was logged."""
         time = record.row.get(TIME) if isinstance(record, WandbHistory) else None
         return time if isinstance(time, float) else None
 
     def read_record(self, start: int, following: int, record: WandbRecord | None, seen: float | None) -> None:
-        """A logged call, changed settings, or the end."""
+        """Read a logged call, changed settings, or the end."""
         if isinstance(record, WandbHistory):
             self._history(record, start, following, seen)
         elif isinstance(record, WandbConfig):
@@ -208,7 +208,7 @@ class WandbOfflineSource(BlockLog):
         return self._event(kind, text, step=self._feed.last, seen=seen)
 
     def _table(self, path: str, seen: float | None) -> CompletionSummary | None:
-        """The summary of a table, which the client copies beside its log before it logs the call."""
+        """Return the summary of a table, which the client copies beside its log before logging the call."""
         try:
             return self._tables.summary(columns_of(self._bytes(path)), self.stats, seen)
         except SourceError as error:
@@ -218,10 +218,10 @@ class WandbOfflineSource(BlockLog):
         return None
 
     def _bytes(self, path: str) -> bytes:
-        """The table's file.
+        """Return the content of a table's file.
 
         Raises:
-            SourceError: it is not in the run's folder, or no regular file.
+            SourceError: it lies outside the run's folder, or is no regular file.
             OSError: it can't be read.
             ValueError: it is too large.
         """

@@ -1,8 +1,8 @@
-"""Asks a wandb server through ``wandb.Api`` and answers in plain values, in a process of its own.
+"""Queries a wandb server through ``wandb.Api`` in a separate process, and returns plain values.
 
-A hung request, the client's memory and its hooks so stay out of the watcher.
-wandb is imported only here. It changes the process that it runs in (environment, exit hooks, a second process that
-does the network) and reads settings from the working directory; ``seclude`` therefore comes first.
+A hung request, the client's memory and its hooks thus stay out of the watcher. wandb is imported only here. It changes
+its process (environment, exit hooks, a second process for the network) and reads settings from the working directory;
+``seclude`` therefore comes first.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ NO_TABLE = Grouping((), "the table can not be read: it has no columns prompt and
 
 
 def logged_call(row: Mapping[str, object]) -> LoggedCall | None:
-    """One row of the history; None where it holds no more than a measured duration, as three of four of TRL's do."""
+    """Return one row of the history; None for a lone measured duration, as in three of four of TRL's rows."""
     order, time = whole(row.get("_step")), row.get("_timestamp")
     if order is None or not any(
         name not in OWN and name not in STEP_KEYS and not name.startswith(PROFILING) for name in row
     ):
         return None
-    # wandb's network process hands the keys over in random order; ours must not depend on it.
+    # wandb's network process returns keys in random order; ours must not depend on it.
     plain = {name: row[name] for name in sorted(row) if name not in OWN and _may_be_number(row[name])}
     return LoggedCall(order, plain, float(time) if isinstance(time, (int, float)) else None, table_ref(row))
 
 
 def _may_be_number(value: object) -> bool:
-    """Whether a value is a number, null, or a text that can be one; all others stay in this process."""
+    """Whether a value is a number, null, or a text that can be one; others stay in this process."""
     return value is None or isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= LONGEST_NUMBER)
 
 
 def table_ref(row: Mapping[str, object]) -> TableRef | None:
-    """The table of completions in one logged call, if there is one.
+    """Return the table of completions in one logged call, if any.
 
     TRL (0.15 and later) and ms-swift log it under ``completions``. verl's ``val/generations`` and OpenRLHF's
-    ``train/generated_samples`` hold samples, no groups, and are passed over. A table that is added to bit by bit
-    (``log_mode`` INCREMENTAL) is logged again as a whole at the end of a run.
+    ``train/generated_samples`` hold samples, no groups, and are skipped. An incremental table (``log_mode``
+    INCREMENTAL) is logged again as a whole at the end of a run.
     """
     for key, value in row.items():
         if not isinstance(value, Mapping) or key.rsplit("/", 1)[-1] != "completions":
@@ -80,17 +80,17 @@ def table_ref(row: Mapping[str, object]) -> TableRef | None:
 
 NOT_FETCHED = "the table could not be fetched, again and again"
 MOST_TABLES = 20
-"""Tables of completions that one question fetches."""
+"""Completion tables fetched by one query."""
 HTTP_SECONDS = 20
-"""For one request; wandb's own default is 19."""
+"""Time limit of one request; wandb's own default is 19."""
 ANSWER_SECONDS = 60
-"""For one answer: wandb's network process asks a second time after a server error or after ``Retry-After``."""
+"""Time limit of one response: wandb's network process retries after a server error or after ``Retry-After``."""
 PAGE = 1_000
 """Counts per page: the client's own default, which the server is built for."""
 LARGEST = 64 << 20
-"""Bytes of a table that is still fetched; 512 completions of 8,000 tokens are about 16 MB."""
+"""Most bytes of a fetched table; 512 completions of 8,000 tokens are about 16 MB."""
 LONGEST = 10**9
-"""Counts of a history that is read: at 60 requests a minute this one takes weeks."""
+"""Most counts of a history that is read: at 60 requests a minute this one takes weeks."""
 STATUS = re.compile(r"HTTP (\d{3})")
 LATE = re.compile(r"deadline exceeded|did not respond in time|[Tt]imed? ?out")
 MISSING = re.compile(r"[Cc]ould not find|not found|does not exist")
@@ -98,10 +98,10 @@ NOT_LET_IN = re.compile(r"not logged in|[Pp]ermission denied|verify credentials|
 
 
 def seclude(folder: str, base_url: str | None) -> None:
-    """Prepare this process: no settings, folders or modes of wandb but those set here; the key stays where it is.
+    """Prepare this process: wandb uses only settings, folders and modes set here; the key stays in place.
 
     The server's address comes from ``base_url`` or ``WANDB_BASE_URL``, never from a settings file: one in a run's
-    folder could send the key elsewhere. What wandb wants to write goes into ``folder``.
+    folder could send the key elsewhere. wandb's files go into ``folder``.
     """
     os.chdir(folder)
     address, key = base_url or os.environ.get("WANDB_BASE_URL"), os.environ.get("WANDB_API_KEY")
@@ -117,9 +117,9 @@ def seclude(folder: str, base_url: str | None) -> None:
 
 
 class WandbClient:
-    """The questions, over wandb's own client. One connection, opened at the first question.
+    """Queries through wandb's own client, over one connection opened at the first query.
 
-    Every answer comes with the number of requests it took; all may raise ``RemoteError``.
+    Every result comes with the number of requests spent; all may raise ``RemoteError``.
     """
 
     def __init__(self, http_seconds: float = HTTP_SECONDS, answer_seconds: float = ANSWER_SECONDS) -> None:
@@ -128,17 +128,17 @@ class WandbClient:
         self._runs: dict[RemotePlace, Any] = {}
 
     def runs(self, place: RemotePlace, most: int) -> tuple[tuple[RunInfo, ...], int]:
-        """The newest runs of a project, newest first."""
+        """Return the newest runs of a project, newest first."""
         per_page = min(most, 50)
         with self._asking():
             api = self._opened()
-            api.flush()  # it would give the list it gave before
+            api.flush()  # it would return its earlier list
             found = api.runs(f"{place.entity}/{place.project}", order="-created_at", per_page=per_page)
             listed = tuple(_info(run) for run in islice(found, most))
         return listed, 1 + len(listed) // per_page
 
     def details(self, place: RemotePlace) -> tuple[RunDetails, int]:
-        """State and configuration of a run, asked again."""
+        """Return state and configuration of a run, fetched again."""
         with self._asking():
             self._forget(place)
             run = self._run(place)
@@ -147,7 +147,7 @@ class WandbClient:
             return RunDetails(_info(run), logged_config(raw, "wandb config", "", 0), unique), 1
 
     def pieces(self, place: RemotePlace, first: int, most: int) -> tuple[LoggedCalls, int]:
-        """What was logged from the counter ``first`` on. Never sampled, never only rows that hold certain keys."""
+        """Return the calls logged from the counter ``first`` on, never sampled or filtered by keys."""
         with self._asking():
             run = self._run(place)
             last = int(run.lastHistoryStep)
@@ -170,10 +170,10 @@ class WandbClient:
         examples: KeptTexts,
         tables: bool,  # noqa: FBT001  by position
     ) -> tuple[RunNews, int]:
-        """Details and what was logged from the counter ``first`` on, up to ``MOST_TABLES`` tables.
+        """Return details and calls logged from the counter ``first`` on, with up to ``MOST_TABLES`` tables.
 
-        ``group_size`` is G as the watcher knows it; None: as the run's configuration says. Without ``tables`` none is
-        fetched: they could not be had.
+        ``group_size`` is G as the watcher knows it; None: as the run's configuration has it. Without ``tables`` none is
+        fetched: they timed out before.
         """
         details, spent = self.details(place)
         found, more = self.pieces(place, first, most)
@@ -200,9 +200,9 @@ class WandbClient:
         group_size: int | None,
         examples: KeptTexts,
     ) -> tuple[tuple[Grouping | str, ...], int]:
-        """Fetch tables into a folder that is deleted at once, and reduce them; one question finds all their files.
+        """Fetch tables into a temporary folder, and reduce them; one request finds all their files.
 
-        A text is why a table can't be read.
+        A text is the reason why a table can't be read.
         """
         with self._asking():
             names = [ref.path for ref in refs if ref.size <= LARGEST]
@@ -211,7 +211,7 @@ class WandbClient:
         return found, 1
 
     def _table(self, file: Any, ref: TableRef, group_size: int | None, *, examples: KeptTexts) -> Grouping | str:
-        """One table; downloads are not what the server's limit counts."""
+        """Return one table; its download is not counted against the server's limit."""
         size = ref.size if file is None else max(int(file.size), ref.size)
         if size > LARGEST:
             return f"{ref.path}: {size >> 20} MiB, more than are read"
@@ -237,26 +237,26 @@ class WandbClient:
         return run
 
     def _forget(self, place: RemotePlace) -> None:
-        """Ask for the run again next time; an odd answer may have spoilt what wandb keeps of it."""
+        """Fetch the run again next time; an odd response may have spoilt wandb's copy."""
         self._runs.pop(place, None)
         if self._api is not None:
             self._api.flush()
 
     def _opened(self) -> Any:
         if self._api is None:
-            wandb: Any = importlib.import_module("wandb")  # a second, 70 MB, and an extra
+            wandb: Any = importlib.import_module("wandb")  # it takes a second and 70 MB, and is an extra
 
             http, answer = self._seconds
             options = {"x_graphql_retry_max": 1, "x_graphql_timeout_seconds": http}
             known = {name: value for name, value in options.items() if name in wandb.Settings.model_fields}
             wandb.setup(settings=wandb.Settings(silent=True, **known))
-            # A default entity spares a question; every path that is asked for names its own.
+            # A default entity saves a request; every requested path names its own.
             self._api = wandb.Api(overrides={"entity": "-"}, timeout=int(answer))
         return self._api
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Turn what wandb raises into one error of ours, without the key."""
+        """Turn wandb's exceptions into a ``RemoteError``, without the key."""
         try:
             yield
         except RemoteError:
@@ -269,7 +269,7 @@ class WandbClient:
             raise RemoteError(trouble_of(error), self._without_key(str(error))) from None
 
     def _without_key(self, text: str) -> str:
-        """The text of an error without the key; a server may repeat the key as it is or as it was sent."""
+        """Remove the key from an error's text; a server may repeat it plainly or encoded as it was sent."""
         for key in filter(None, (os.environ.get("WANDB_API_KEY"), getattr(self._api, "api_key", None))):
             sent = base64.b64encode(f"api:{key}".encode()).decode()
             text = text.replace(key, HIDDEN).replace(sent, HIDDEN)
@@ -277,7 +277,7 @@ class WandbClient:
 
 
 def trouble_of(error: BaseException) -> ServerTrouble:
-    """What an error of wandb's client means, by the HTTP status where it carries one, else by its text."""
+    """Classify an error of wandb's client, by its HTTP status if it has one, else by its text."""
     text = _shown(str(error))
     status = getattr(getattr(error, "response", None), "http_status", 0) or getattr(
         getattr(getattr(error, "exc", None), "response", None), "http_status", 0
@@ -304,7 +304,7 @@ def trouble_of(error: BaseException) -> ServerTrouble:
 
 
 def _asked_for(calls: Iterable[LoggedCall | None], first: int, stop: int) -> Iterator[LoggedCall]:
-    """The calls of these counts, each once, as they are in a history: a server may repeat a page or answer another."""
+    """Yield the calls of these counts, each once, in their order: a server may repeat a page or send another."""
     for call in calls:
         if call is not None and first <= call.order < stop:
             first = call.order + 1
@@ -312,7 +312,7 @@ def _asked_for(calls: Iterable[LoggedCall | None], first: int, stop: int) -> Ite
 
 
 def _shown(text: str) -> str:
-    """One line of at most 200 characters, without what looks like a credential."""
+    """Return one line of at most 200 characters, without likely credentials."""
     return masked(" ".join(text[:4096].split()))[:200]
 
 

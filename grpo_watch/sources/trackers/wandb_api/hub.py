@@ -1,6 +1,6 @@
-"""Asks a wandb server for all followed runs and watched projects in turn: one client, one budget, one thread.
+"""Queries a wandb server for all followed runs and watched projects in turn: one client, one budget, one thread.
 
-After failures it is asked again with growing pauses.
+After failures it retries with growing pauses.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = logging.getLogger("grpo_watch.wandb")
 PER_MINUTE = 60.0
 """Requests a minute by default; wandb's documented limits begin at 50 to 200, by plan."""
 BURST = 20.0
-"""Requests that may follow each other at once after a quiet time."""
+"""Requests that may follow each other at once after an idle time."""
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 600.0
 LASTING_PAUSE = 300.0
-"""The first pause after what does not pass by itself: a refused key, a deleted run."""
+"""The first pause after a lasting trouble: a refused key, a deleted run."""
 
 
 class RequestBudget:
@@ -51,18 +51,18 @@ class RequestBudget:
         self._held_until = 0.0
 
     def wait(self, now: float) -> float:
-        """Seconds until a question may be asked; 0: now."""
+        """Return the seconds until a request may be made; 0: now."""
         self._fill(now)
         lacking = max(0.0, 1.0 - self._left) / self._rate
         return max(lacking, self._held_until - now, 0.0)
 
     def spend(self, requests: int, now: float) -> None:
-        """Account for requests that were made; more than was left is paid back by waiting."""
+        """Account for requests made; an excess is paid back by waiting."""
         self._fill(now)
         self._left -= requests
 
     def hold(self, until: float) -> None:
-        """Nothing may be asked before this moment: the server refused a request as one too many."""
+        """Forbid requests before this moment: the server refused one as too many."""
         self._held_until = max(self._held_until, until)
 
     def _fill(self, now: float) -> None:
@@ -71,17 +71,17 @@ class RequestBudget:
 
 
 EVERY = 20.0
-"""Seconds between two looks at a run: wandb uploads every 15 s."""
+"""Seconds between two queries of a run: wandb uploads every 15 s."""
 MOST_COUNTS = 5_000
-"""Counts of wandb's ``_step`` that one question covers (a step of TRL takes about nine)."""
+"""Counts of wandb's ``_step`` per query (a step of TRL takes about nine)."""
 MOST_WAITING = 10_000
-"""Rows that wait for the engine (one of TRL is about 3 KB); beyond it no further ones are requested."""
+"""Most rows that wait for the engine (one of TRL is about 3 KB); beyond it no more are requested."""
 REPORTED_AFTER = 3
-"""Failures in a row after which a trouble that may pass is reported, and tables that take too long are given up."""
+"""Failures in a row after which a passing trouble is reported, and tables that take too long are given up."""
 
 
 class Polled(ABC):
-    """What is asked for again and again; ``due`` is when next (monotonic seconds), ``problem`` what was reported."""
+    """A repeated query; ``due`` is its next time (monotonic seconds), ``problem`` the reported trouble."""
 
     def __init__(self, place: RemotePlace, chance: random.Random, due: float) -> None:
         self.place, self.due, self.problem = place, due, ""
@@ -89,10 +89,10 @@ class Polled(ABC):
 
     @abstractmethod
     def ask(self, client: ClientProcess, now: float) -> int:
-        """Ask the question that is due; the number of requests it took. Raises ``RemoteError``."""
+        """Make the due query; returns the requests spent. Raises ``RemoteError``."""
 
     def failed(self, error: RemoteError, now: float) -> bool:
-        """A question failed: pause; whether it is reported now, as it lasts and was not reported before.
+        """Pause after a failed query; returns whether to report it now, as it lasts and was not reported before.
 
         Pauses double, each cut by a random share so that many watchers don't return at the same moment.
         """
@@ -108,7 +108,7 @@ class Polled(ABC):
         return True
 
     def _report(self, trouble: ServerTrouble | None) -> None:
-        """``problem`` changed; None: it is over."""
+        """Change ``problem``; None: it is over."""
         del trouble
 
     def _answered(self) -> None:
@@ -119,17 +119,17 @@ class Polled(ABC):
 
 
 class Feed(Polled):
-    """One run that is followed.
+    """Follows one run.
 
-    The poller's thread calls ``ask`` and ``failed``, the engine's ``next_entry``; nothing else is shared than a queue.
-    ``behind`` is whether what the server holds was not all read yet.
+    The poller's thread calls ``ask`` and ``failed``, the engine's ``next_entry``; they share only a queue. ``behind``:
+    not all data on the server was read yet.
 
     Args:
         place: the run.
         first: the counter to read from.
-        chance: for the length of pauses.
-        examples: what groups keep of the texts.
-        due: when to ask first.
+        chance: randomises the length of pauses.
+        examples: how much of the texts groups keep.
+        due: time of the first query.
     """
 
     def __init__(
@@ -143,16 +143,16 @@ class Feed(Polled):
         self._taking = False
 
     def next_entry(self) -> RunNews | str | None:
-        """The oldest answer that was not taken yet; a text says why the run can't be read (empty: it can again).
+        """Return the oldest untaken result; a text is why the run can't be read (empty: it can again).
 
-        While a run is read for the first time there is none, unless too many wait: what it held before the watch began
-        is then one piece for the engine, which treats it as past.
+        During a run's first read there is none, unless too many wait, so that the engine gets the run's past in one
+        piece.
         """
         self._taking = bool(self._inbox) and (self._taking or not self.behind or self._full())
         return self._inbox.popleft() if self._taking else None
 
     def ask(self, client: ClientProcess, now: float) -> int:
-        """Ask for what is new; the number of requests it took. Raises ``RemoteError``."""
+        """Query new data; returns the requests spent. Raises ``RemoteError``."""
         if self._full():
             self.due = now + 1.0
             return 0
@@ -165,7 +165,7 @@ class Feed(Polled):
         return spent
 
     def failed(self, error: RemoteError, now: float) -> bool:
-        """As of any question; one that takes too long again and again is asked without tables, which may be why."""
+        """Pause after a failed query; after repeated timeouts, the next query omits tables, the likely cause."""
         report_it = super().failed(error, now)
         self._tables = error.trouble is not ServerTrouble.TIMEOUT or self._failures < REPORTED_AFTER
         return report_it
@@ -179,29 +179,29 @@ class Feed(Polled):
 
 
 LIST_EVERY = 60.0
-"""Seconds between two looks for new runs of a project, and at the state of a run."""
+"""Seconds between two lists of a project's runs, and queries of a run's state."""
 MOST_RUNS = 200
-"""Newest runs of a project that are looked at."""
+"""Most runs of a project that are listed, newest first."""
 IDLE = 1.0
-"""Longest time between two looks at what is due: a run may be added meanwhile."""
+"""Longest time between two checks for due queries: a run may be added meanwhile."""
 OF_THE_KEY = frozenset({ServerTrouble.NO_CLIENT, ServerTrouble.NO_KEY, ServerTrouble.REFUSED})
-"""Concerns every run that is read with the same key: logged once."""
+"""Troubles of every run that is read with the same key: logged once."""
 
 
 class ListedRuns(NamedTuple):
-    """What is known of a watched place. ``runs`` None: not known yet; ``problem``: why not, or why not any more."""
+    """The runs of a watched place. ``runs`` None: not known yet; ``problem``: why not, or why not any more."""
 
     runs: tuple[RunInfo, ...] | None = None
     problem: str = ""
 
 
 class _Watch(Polled):
-    """A project whose runs are listed, or a run whose state is."""
+    """Lists a project's runs, or a run's state."""
 
     listed = ListedRuns()
 
     def ask(self, client: ClientProcess, now: float) -> int:
-        """List the runs; the number of requests it took. Raises ``RemoteError``."""
+        """List the runs; returns the requests spent. Raises ``RemoteError``."""
         if self.place.run:
             details, spent = client.ask(WandbClient.details, self.place)
             runs: tuple[RunInfo, ...] = (details.info,)
@@ -212,22 +212,22 @@ class _Watch(Polled):
         return spent
 
     def _report(self, trouble: ServerTrouble | None) -> None:
-        """What was listed before stays, but for a place that is gone."""
+        """Keep the earlier list, except for a place that is gone."""
         self.listed = ListedRuns(() if trouble is ServerTrouble.GONE else self.listed.runs, self.problem)
 
 
 class Hub:
-    """All that is asked of one server.
+    """Makes all queries to one server.
 
-    ``step`` asks one question at most and returns the time to wait; ``start`` does so in a thread of its own. Runs may
-    be followed and left from any thread.
+    ``step`` makes at most one query and returns the time to wait; ``start`` does so in a separate thread. Runs may be
+    followed and left from any thread.
 
     Args:
-        client: asks the server.
+        client: queries the server.
         timer: monotonic seconds.
-        chance: for the length of pauses.
+        chance: randomises the length of pauses.
         per_minute: most requests a minute, all runs together.
-        wake: called when there is something new to take.
+        wake: called when there are new results.
     """
 
     def __init__(
@@ -249,14 +249,14 @@ class Hub:
         self.thread = threading.Thread(target=self._run, name="wandb", daemon=True)
 
     def follow(self, place: RemotePlace, first: int, *, examples: KeptTexts) -> Feed:
-        """Read a run from a counter on."""
+        """Follow a run from a counter on."""
         feed = Feed(place, first, self._chance, examples=examples, due=self._timer())
         with self._lock:
             self._tasks.append(feed)
         return feed
 
     def leave(self, feed: Feed) -> None:
-        """Stop reading a run."""
+        """Stop following a run."""
         with self._lock:
             if feed in self._tasks:
                 self._tasks.remove(feed)
@@ -269,11 +269,11 @@ class Hub:
                 self._tasks.append(watch)
 
     def listed(self, place: RemotePlace) -> ListedRuns:
-        """What is known of a watched place by now."""
+        """Return the current list of a watched place."""
         return self._watches[place].listed
 
     def step(self) -> float:
-        """Ask the one question that is longest due, if the budget allows; for how many seconds to wait then."""
+        """Make the query that is longest overdue, if the budget allows; returns the seconds to wait."""
         now = self._timer()
         with self._lock:
             task = min(self._tasks, key=lambda one: one.due, default=None)
@@ -297,7 +297,7 @@ class Hub:
         self.thread.start()
 
     def close(self) -> None:
-        """Stop asking, at once."""
+        """Stop all queries at once."""
         self._stopping.set()
         self._client.interrupt()
         if self.thread.is_alive():

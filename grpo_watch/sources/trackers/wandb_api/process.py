@@ -1,4 +1,4 @@
-"""Runs ``WandbClient`` in a process of its own: a hung request, its memory and its hooks so stay out of the watcher."""
+"""Runs ``WandbClient`` in a separate process: a hung request, its memory and its hooks thus stay out of the watcher."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from grpo_watch.sources.trackers.wandb_api.remote import RemoteError, ServerTrou
 P = ParamSpec("P")
 A = TypeVar("A")
 PATIENCE = 150.0
-"""Seconds after which a process that does not answer is ended: two requests, the pause between them, the start."""
+"""Seconds after which a silent process is ended: two requests, the pause between them, the start."""
 MOST_STORED = LARGEST + (8 << 20)
-"""Bytes of a file in the process's folder: one table, and what wandb writes there."""
+"""Most bytes of a file in the process's folder: one table, and wandb's own files."""
 
 
 class ClientProcess:
-    """A ``WandbClient`` in another process, which is started at the first question and replaced if it dies.
+    """A ``WandbClient`` in another process, started at the first query and replaced if it dies.
 
     Args:
         base_url: the server's address; None: ``WANDB_BASE_URL``, else wandb's own default.
-        patience: seconds to wait for an answer.
-        http_seconds: time limit of one request, and of one question (with the second try).
+        patience: seconds to wait for a result.
+        http_seconds: time limit of one request, and of one query (with its retry).
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ClientProcess:
         self._folder = ""
 
     def ask(self, question: Callable[Concatenate[WandbClient, P], A], *arguments: P.args, **_: P.kwargs) -> A:
-        """The answer to a question of the client, by position. Raises ``RemoteError``."""
+        """Return the client's result for a query, with positional arguments. Raises ``RemoteError``."""
         child = self._started()
         try:
             child.send((question.__name__, arguments))
@@ -57,18 +57,18 @@ class ClientProcess:
             raise RemoteError(ServerTrouble.FAILED, "wandb's client died; it is started again") from None
         if isinstance(answer, RemoteError):
             if answer.trouble is ServerTrouble.TOO_MUCH:
-                self._drop()  # what it took for this answer it keeps
+                self._drop()  # it keeps the memory that this result took
             raise answer
         return cast("A", answer)
 
     def interrupt(self) -> None:
-        """End the process, and with it a question that waits for its answer."""
+        """End the process, and with it a pending query."""
         child = self._child
         if child is not None:
             child.kill()
 
     def close(self) -> None:
-        """End the process; wandb's own follows it."""
+        """End the process; wandb's own process ends with it."""
         child, self._child = self._child, None
         if child is not None:
             child.close()
@@ -87,7 +87,7 @@ class ClientProcess:
 
 
 def serve(line: Connection, folder: str, base_url: str | None, http_seconds: tuple[float, float] | None) -> None:
-    """Answer questions until the other end is closed. Nothing that wandb prints is shown: it may hold an address."""
+    """Serve queries until the other end is closed. wandb's output is hidden: it may hold an address."""
     follow_parent()
     bound_memory()
     resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_STORED, MOST_STORED))

@@ -1,4 +1,4 @@
-"""What is asked of a wandb server and what it answers: plain values between the client's process and ours."""
+"""Queries to a wandb server and their results: plain values between the client's process and ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grpo_watch.sources.completions.summarise import Grouping
 SCHEME = "wandb://"
 PART = re.compile(r"[^/\s?#%\x00-\x1f\x7f]{1,128}")
 OVER = frozenset({"finished", "crashed", "failed", "killed", "preempted"})
-"""States of a run that is not being logged any more (wandb 0.31)."""
+"""States of a run that is no longer logged (wandb 0.31)."""
 
 
 class RemotePlace(Struct, frozen=True, order=True):
@@ -32,15 +32,15 @@ class RemotePlace(Struct, frozen=True, order=True):
 
 
 def is_remote(text: str) -> bool:
-    """Whether a path that a user names is a place on a wandb server."""
+    """Whether the user's path is a place on a wandb server."""
     return text.startswith(SCHEME)
 
 
 def parse_place(text: str) -> RemotePlace:
-    """The place in ``wandb://entity/project[/run]``.
+    """Parse ``wandb://entity/project[/run]``.
 
     Raises:
-        UsageError: it is written in another way.
+        UsageError: it has another form.
     """
     parts = text.removeprefix(SCHEME).rstrip("/").split("/")
     if not is_remote(text) or len(parts) not in {2, 3} or not all(map(PART.fullmatch, parts)):
@@ -49,7 +49,7 @@ def parse_place(text: str) -> RemotePlace:
 
 
 class ServerTrouble(Enum):
-    """Why the server gave no answer, in words for people."""
+    """Why the server gave no result, in words for people."""
 
     NO_CLIENT = f"wandb's client is not installed: {install('wandb')}"
     NO_KEY = "no API key for this server: set WANDB_API_KEY or run `wandb login`"
@@ -62,11 +62,11 @@ class ServerTrouble(Enum):
 
 
 LASTING = frozenset({ServerTrouble.NO_CLIENT, ServerTrouble.NO_KEY, ServerTrouble.REFUSED, ServerTrouble.GONE})
-"""Does not pass by itself in a moment: reported at once, asked again seldom."""
+"""Troubles that don't pass by themselves in a moment: reported at once, retried seldom."""
 
 
 class RemoteError(Exception):
-    """The server gave no usable answer. ``detail`` is one line without any secret; ``requests`` were spent."""
+    """The server gave no usable result. ``detail`` is one line without any secret; ``requests`` were spent."""
 
     def __init__(self, trouble: ServerTrouble, detail: str = "", requests: int = 1) -> None:
         super().__init__(trouble, detail, requests)
@@ -87,7 +87,7 @@ class RunInfo(NamedTuple):
 
 
 class TableRef(NamedTuple):
-    """Where a table of completions is kept: its file, and its size in bytes."""
+    """The file of a completion table, and its size in bytes."""
 
     path: str
     size: int
@@ -96,7 +96,7 @@ class TableRef(NamedTuple):
 class LoggedCall(NamedTuple):
     """One logged call: wandb's counter, keys and plain values, Unix seconds, its table of completions.
 
-    The table is where it is kept, then what was read of it; a text is the reason why it can't be read.
+    The table is first its file, then its content; a text is the reason why it can't be read.
     """
 
     order: int
@@ -106,7 +106,7 @@ class LoggedCall(NamedTuple):
 
 
 class LoggedCalls(NamedTuple):
-    """The calls from one counter on, in order. ``after`` is where to continue, ``last`` the newest counter there is."""
+    """The calls from one counter on, in order. ``after`` is where to continue, ``last`` the newest counter."""
 
     rows: tuple[LoggedCall, ...]
     after: int
@@ -114,9 +114,9 @@ class LoggedCalls(NamedTuple):
 
 
 class RunDetails(NamedTuple):
-    """A run's configuration, reduced (None: none of it is known).
+    """A run's reduced configuration (None: no key is known).
 
-    ``one_per_prompt``: its tables hold one completion of each prompt only.
+    ``one_per_prompt``: its tables hold only one completion of each prompt.
     """
 
     info: RunInfo
@@ -125,12 +125,12 @@ class RunDetails(NamedTuple):
 
 
 class RunNews(NamedTuple):
-    """A run's details, and what was logged next, with its tables reduced; ``at_end``: there is no more by now."""
+    """A run's details and next calls, with reduced tables; ``at_end``: there are no more for now."""
 
     details: RunDetails
     calls: LoggedCalls
 
     @property
     def at_end(self) -> bool:
-        """Whether all that the server holds was read."""
+        """Whether all data on the server was read."""
         return self.calls.after > self.calls.last

@@ -1,4 +1,4 @@
-"""Turns what was read of a remote run into rows, summaries of completions, configuration and the run's end."""
+"""Turns a remote run's data into rows, completion summaries, configuration and the run's end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grpo_watch.sources.trackers.wandb_api.hub import Feed, Hub
 from grpo_watch.sources.trackers.wandb_api.remote import LoggedCall, RemotePlace, RunDetails, RunNews
 
 LOST_HEARTBEAT = "crashed"
-"""wandb's word for a run without a heartbeat; it comes back to life when only the network was gone."""
+"""wandb's word for a run without a heartbeat; such a run resumes if only the network was down."""
 ENDS = {
     "finished": (EventKind.FINISHED, ""),
     "failed": (EventKind.CRASH_SUMMARY, "wandb says that the run failed: its process ended with an error"),
@@ -25,10 +25,10 @@ ONE_PER_PROMPT = "the run's tables keep one completion per prompt (log_unique_pr
 
 
 class WandbApiSource(TrackerSource):
-    """One run of a wandb server.
+    """Reads one run of a wandb server.
 
-    The cursor is the counter (``_step``) of the first call that belongs to the step held back. A table is given
-    before its step's row. Where the server's history ends before the cursor (a rewound run), a new attempt begins.
+    The cursor is the counter (``_step``) of the first call of the held-back step. A table precedes its step's row. If
+    the server's history ends before the cursor (a rewound run), a new attempt begins.
     """
 
     KIND = ChannelKind.WANDB
@@ -39,8 +39,8 @@ class WandbApiSource(TrackerSource):
         Args:
             place: the run.
             hub: reads it.
-            pause: waits for so many seconds; given, ``poll`` reads to the end of what there is (``check``). None: it
-                takes what the hub's thread has read.
+            pause: sleeps for seconds; if given, ``poll`` reads all available data (``check``). None: it takes the data
+                read by the hub's thread.
         """
         super()._begin()
         self._place, self._hub, self._pause = place, hub, pause
@@ -60,15 +60,15 @@ class WandbApiSource(TrackerSource):
 
     @property
     def behind(self) -> bool:
-        """Whether what the server holds is still being read for the first time."""
+        """Whether the run's data on the server is still being read for the first time."""
         return self._remote.behind
 
     def cursor(self) -> Cursor:
-        """Where reading would continue."""
+        """Where reading continues."""
         return Cursor(self.name, str(self._place), *self._position(config=self._config, over=self._over))
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop following the run."""
         self._hub.leave(self._remote)
 
     def _news(self, news: RunNews, seen: float | None) -> Iterator[Item]:
