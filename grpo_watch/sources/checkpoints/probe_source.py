@@ -172,7 +172,6 @@ class ProbeSource(ChannelSource):
             yield RunConfig(None, None, {"rank_seeds": same}, self.name, self.segment, FROM_ARGUMENTS)
 
     def _problem(self) -> str:
-        """Return which processes failed or can't be read."""
         for file in self._files.values():
             if file.failed or file.tail.problem or file.unread:
                 return file.failed or file.tail.problem or file.unread

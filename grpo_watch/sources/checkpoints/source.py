@@ -145,7 +145,6 @@ class CheckpointSource(StepFolder):
         return self._sweep.cursor(self.name, {})
 
     def _listed(self, seen: float | None) -> Mapping[int, SweepEntry]:
-        """Return the complete checkpoints, by step."""
         listed = list_checkpoints(self._path, self._roots)
         self._found = {found.step: found for found in listed.folders}
         for problem in listed.refused:

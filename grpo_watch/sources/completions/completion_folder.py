@@ -106,7 +106,6 @@ class CompletionFolder(StepFolder):
         """Return the stream of a step's completions; called before they become the newest."""
 
     def _ready(self, step: int, entry: SweepEntry) -> bool:
-        """Whether a file may be read now."""
         del step, entry
         return True
 

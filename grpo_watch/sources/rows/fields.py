@@ -180,7 +180,6 @@ def _is_field(text: str, found: re.Match[str]) -> bool:
 
 
 def _heads(text: str) -> tuple[list[PrintedField], str]:
-    """Return the counters at the beginning of a line, and the rest."""
     if (epoch := OF_EPOCH.search(text)) is not None:
         step = (int(epoch[1]) - 1) * int(epoch[3]) + int(epoch[2])
         found = [PrintedField("step", epoch[2], step, int(epoch[3]) if epoch[1] == "1" else None)]
