@@ -125,7 +125,7 @@ def open_run(  # noqa: PLR0913  all that a run is opened with
         cursors: where reading continues, by channel name.
         submit: runs heavy work elsewhere (checksums, Parquet); None runs it in place.
         examples: how much of the completions is kept.
-        columns: canonical metric (or ``step``) → what the run's own logs call it.
+        columns: canonical metric (or ``step``) → its name in the run's own logs.
         care: how weights are read; None: without limits.
         known: names of channels to leave out: they are open, or parts of an open channel.
     """

@@ -112,7 +112,7 @@ def read_line(data: bytes) -> ProbeLine | None:
     """Return the parsed line; None for another schema or kind.
 
     Raises:
-        ValueError: it is no JSON object, or lacks what its kind needs.
+        ValueError: it is no JSON object, or lacks a required field.
     """
     try:
         head = msgspec.json.decode(data, type=_Head)

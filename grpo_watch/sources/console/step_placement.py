@@ -47,11 +47,11 @@ class EpochFit(Struct):
         """Return the step of a row.
 
         Args:
-            shown: the step by what surrounds the row.
+            shown: the step shown around the row.
             epoch: the row's epoch; None or 0: unknown.
             last: the step of the row before.
             total: the planned steps.
-            length: steps of an epoch, where the trainer printed none.
+            length: steps per epoch, if the trainer printed none.
         """
         if not epoch or epoch < 0 or not math.isfinite(epoch):
             return shown

@@ -117,7 +117,7 @@ class Sign(NamedTuple):
 class Tracebacks(Struct):
     """Takes the text lines of a console in order.
 
-    ``whose``: the framework of the first frame in one's code; ``implied``: the traceback was recognised by a frame
+    ``whose``: the framework of the first frame in framework code; ``implied``: the traceback was recognised by a frame
     alone.
     """
 

@@ -52,7 +52,7 @@ class Tail:
     Args:
         path, roots: the file; folders that links may not lead out of.
         cursor: where an earlier reader stopped; ignored (and ``generation`` starts at 1) when the file is another one.
-        bars: split at carriage returns too, as consoles with progress bars need it; empty pieces are passed over.
+        bars: split at carriage returns too, as consoles with progress bars need it; empty pieces are skipped.
         max_line: longest line in bytes; longer ones are skipped without being held in memory.
         chunk: bytes per read.
     """

@@ -309,7 +309,7 @@ class OwnLines(Struct):
         return self._steps.first(rows, self._above)
 
     def flush(self) -> Sequence[MetricLine]:
-        """Return the last row if it is complete; with fewer than three rows, those that are rows by themselves."""
+        """Return the last row if it is complete; with fewer than three rows, the unmistakable ones."""
         if self.sure or len(self._held) == CONSISTENT - 1:
             return self._close()
         if self._quoted:
