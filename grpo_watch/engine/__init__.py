@@ -1,1 +1,1 @@
-"""The engine: records in, transitions out. Standard library only; no clock, no I/O."""
+"""The engine: takes records and returns transitions. Standard library only; no clock, no I/O."""

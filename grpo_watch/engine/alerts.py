@@ -1,4 +1,4 @@
-"""The alert machine: a pure function from an alert and a reading to the next alert."""
+"""The alert state machine: a pure function from an alert and a reading to the next alert."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Alert:
     """The state of one alert (run × rule × key).
 
     ``episode`` counts firings begun (0: never pending). ``observations`` counts breaching records of the pending or
-    firing episode; ``last_breach_step`` is what ``keep_firing_steps`` is measured from. ``reading`` is the one that
-    fired it, or made it worse: step and evidence belong together.
+    firing episode; ``keep_firing_steps`` counts from ``last_breach_step``. ``reading`` is the one that fired the alert
+    or made it worse, so that step and evidence match.
     """
 
     state: AlertState = AlertState.INACTIVE
@@ -34,7 +34,7 @@ class Alert:
 
 
 def advance(alert: Alert, reading: Reading, step: int, rule: Rule, attempt: int = 1) -> tuple[Alert, bool]:
-    """The alert after ``reading`` at ``step``, and whether that is a change of its state worth recording.
+    """The alert after ``reading`` at ``step``, and whether its state changed in a way worth recording.
 
     NO_DATA holds every state. A breach makes an alert pending; it fires when ``step - first_step >= for_steps`` and
     ``min_observations`` breaches are in (at once for an ``immediate`` reading). A firing alert escalates when a breach
@@ -90,7 +90,7 @@ def _pend(alert: Alert, reading: Reading, step: int, rule: Rule, attempt: int) -
 
 
 def rewind(alert: Alert, step: int) -> Alert:
-    """The alert at the start of a new attempt: pending ones drop, firing ones wait for a reading that clears them."""
+    """The alert at the start of a new attempt: pending is dropped, firing waits for a reading that clears it."""
     if alert.state is AlertState.PENDING:
         return replace(alert, state=AlertState.RESOLVED if alert.fired_total else AlertState.INACTIVE, observations=0)
     if alert.state is AlertState.FIRING:
@@ -99,7 +99,7 @@ def rewind(alert: Alert, step: int) -> Alert:
 
 
 def transition_id(run: str, rule: str, key: str, alert: Alert, after: AlertState) -> str:
-    """The idempotent id of a change: equal for the same event after any restart (32 hex digits)."""
+    """The idempotent id of a change: the same for the same event after any restart (32 hex digits)."""
     parts = (run, str(alert.attempt), rule, key, str(alert.episode), after.value, alert.severity.value)
     return hashlib.blake2b("\x1f".join(parts).encode(), digest_size=16).hexdigest()
 
@@ -107,7 +107,7 @@ def transition_id(run: str, rule: str, key: str, alert: Alert, after: AlertState
 def transition_of(
     run: str, place: tuple[str, str], alert: Alert, before: AlertState, step: int, time: float | None = None
 ) -> Transition:
-    """The change of an alert (rule and key) to the state that it has now, at an optimizer step.
+    """The transition of an alert from ``before`` to its current state; ``place`` is rule and key.
 
     ``time`` is the producer's, in Unix seconds.
     """

@@ -1,4 +1,4 @@
-"""What a detector is: its readings and reasons for giving none, its parameters."""
+"""The base class of detectors: readings, reasons for giving none, and parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grpo_watch.engine.traits import Traits
 
 
 class Blindness(str, Enum):
-    """The kinds of blind rules: the run can't have the symptom; more steps will show; evidence is missing."""
+    """Why a rule is blind: the run can't have the symptom, more steps will show it, or evidence is missing."""
 
     NOT_APPLICABLE = "not-applicable"
     NOT_YET = "not-yet"
@@ -37,7 +37,7 @@ class NotYet(str):
 
 
 def blindness_of(reason: str) -> Blindness:
-    """The kind of a reason; a plain text stands for missing evidence."""
+    """The kind of a reason; a plain text means missing evidence."""
     if isinstance(reason, NotApplicable):
         return Blindness.NOT_APPLICABLE
     return Blindness.NOT_YET if isinstance(reason, NotYet) else Blindness.MISSING
@@ -45,15 +45,15 @@ def blindness_of(reason: str) -> Blindness:
 
 OK = Reading(Verdict.OK)
 SILENT: tuple[Reading, ...] = ()
-"""A record that says nothing about the symptom (a row without the key): state is held, nothing is counted."""
+"""The record does not carry the metric: the alert's state is held, nothing is counted."""
 QUIET: tuple[Reading, ...] = (OK,)
 
 
 @lru_cache(maxsize=256, typed=True)
 def no_data(reason: str, key: str = "") -> tuple[Reading, ...]:
-    """The symptom can't be judged at this record; ``reason`` is shown to people who ask why a rule is blind.
+    """The symptom can't be judged at this record; ``reason`` is shown for blind rules.
 
-    It is a ``NotYet`` or a ``NotApplicable`` where evidence is not what is missing: views show those apart.
+    Use ``NotYet`` or ``NotApplicable`` unless evidence is missing: views show these apart.
     """
     return (Reading(Verdict.NO_DATA, key=key, message=reason),)
 
@@ -72,7 +72,7 @@ def breach(  # noqa: PLR0913  the fields of a reading
     hint: str = "",
     headline: str = "",
 ) -> tuple[Reading, ...]:
-    """The symptom is there, and nothing else is to be said at this record (see ``Reading``)."""
+    """A single breaching reading (see ``Reading`` for the fields)."""
     said = (key, value, threshold, message, dict(evidence), severity, step, first_step)
     return (Reading(Verdict.BREACH, *said, immediate=immediate, hint=hint, headline=headline),)
 
@@ -88,7 +88,7 @@ class Param:
 
 
 def param(default: float | str, says: str, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """A tunable, declared as an attribute of a detector's class.
+    """Declare a parameter as an attribute of a detector's class.
 
     As in ``rows: int = param(10, "rows averaged", minimum=3)``.
     """
@@ -96,11 +96,11 @@ def param(default: float | str, says: str, minimum: float | None = None, maximum
 
 
 class Detector(Traits, ABC):
-    """Base of all detectors; a subclass in ``detectors/<family>/`` is in the catalogue by being there.
+    """Base of all detectors; a subclass in ``detectors/<family>/`` needs no registration.
 
     One instance judges one run and one attempt. ``observe`` gets each record of the types in ``reads`` (metric rows of
-    ``stream`` only) and answers with readings: ``SILENT`` where the record does not carry the key, ``no_data(...)``
-    where it can't be judged, ``QUIET`` or a list of ``Reading`` otherwise.
+    ``stream`` only) and returns readings: ``SILENT`` if the record does not carry the metric, ``no_data(...)`` if it
+    can't be judged, ``QUIET`` or a list of ``Reading`` otherwise.
 
     ``needs`` are alternatives of evidence: the rule is blind until every metric (or ``completions`` / ``checkpoints`` /
     ``run end``) of one alternative was seen. ``survives_attempts`` keeps the instance when a new attempt begins.
@@ -134,29 +134,29 @@ class Detector(Traits, ABC):
         """Judge one record."""
 
     def blind_because(self, run: RunView) -> str | None:  # noqa: ARG002
-        """Why the rule is blind although its evidence is there (beta = 0, a PiSSA adapter); None: it can judge.
+        """Why the rule is blind although its evidence is there (beta = 0, a PiSSA adapter); None if it can judge.
 
-        A ``NotApplicable``, a ``NotYet`` or, where evidence is missing, a plain text.
+        A ``NotApplicable``, a ``NotYet`` or, if evidence is missing, a plain text.
         """
         return None
 
     def silent_too_long_at(self, run: RunView) -> float | None:  # noqa: ARG002
-        """From when on a tick shows the symptom if nothing is written before (Unix seconds); None: no tick does."""
+        """Unix time from which a tick shows the symptom unless something is written before; None if no tick does."""
         return None
 
     def early_sign(self, run: RunView) -> Reading | None:  # noqa: ARG002
-        """What the newest values show of the symptom in a run of one or two rows, too few for the rule; None: nothing.
+        """A sign of the symptom in a run of one or two rows, too few for the rule; None if there is none.
 
-        Only the message and the evidence count: a sign is shown next to the verdict and fires nothing.
+        Only the message and the evidence are used: a sign is shown next to the verdict and fires nothing.
         """
         return None
 
     @classmethod
     def stem(cls) -> str:
-        """The class in small letters, e.g. ``kl_stuck_at_zero``: its runbook is called so."""
+        """The class name in snake case, e.g. ``kl_stuck_at_zero``, which also names the runbook."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     @classmethod
     def name(cls) -> str:
-        """The rule id that this detector is made for, e.g. ``kl-stuck-at-zero``."""
+        """The rule id of this detector, e.g. ``kl-stuck-at-zero``."""
         return cls.stem().replace("_", "-")

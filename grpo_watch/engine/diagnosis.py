@@ -1,4 +1,4 @@
-"""Turns the episodes of a run into findings: one top finding, the others marked as its consequences; likely causes."""
+"""Turns the episodes of a run into findings: root causes, their consequences, and likely causes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from grpo_watch.engine.traits import MOST, Traits, likely
 
 
 def causes_of(detectors: Mapping[str, type[Traits]]) -> dict[str, tuple[str, ...]]:
-    """For each detector the names of those that explain it, best first."""
+    """For each detector the names of the detectors that explain it, best first."""
     return {name: traits.explained_by for name, traits in detectors.items()}
 
 
 class Relations:
     """The traits of the rules that watch one run, by the rule's name.
 
-    A rule under its own name counts as the detector that it uses.
+    A rule under its own name has the traits of the detector that it uses.
     """
 
     def __init__(self, monitors: Sequence[Monitor]) -> None:
@@ -31,7 +31,7 @@ class Relations:
         self._candidates: dict[str, frozenset[str]] = {}
 
     def traits(self, rule: str) -> type[Traits]:
-        """What the rule's detector declares; the defaults where the rule is not known."""
+        """The traits of the rule's detector; the defaults if the rule is unknown."""
         return self._traits.get(rule, Traits)
 
     def reads_completions(self, rule: str) -> bool:
@@ -39,12 +39,12 @@ class Relations:
         return rule in self._of_completions
 
     def rank(self, cause: str, effect: str) -> int | None:
-        """The place of a rule among those that explain the other, 0 being the best; None where it is none of them."""
+        """The place of ``cause`` among the rules that explain ``effect`` (0: best); None if it does not explain it."""
         causes, name = self.traits(effect).explained_by, self._name(cause)
         return causes.index(name) if name in causes else None
 
     def candidates(self, effect: str) -> frozenset[str]:
-        """The rules of this run of which a finding may explain one of the given rule, itself among them at times."""
+        """The rules of this run whose findings may explain one of the given rule; may include that rule."""
         if effect not in self._candidates:
             collapse = self.traits(effect).part_of_collapse
             self._candidates[effect] = frozenset(
@@ -59,7 +59,7 @@ class Relations:
         return self.traits(effect).withdrawn_by == self._name(cause)
 
     def kinds(self, cause: str, effect: str) -> tuple[str, ...] | None:
-        """The values of the effect's evidence ``kind`` for which the cause is one; None: for any."""
+        """The values of the evidence ``kind`` that the cause explains; None for all."""
         return self.traits(effect).explained_only_as.get(self._name(cause))
 
     def _name(self, rule: str) -> str:
@@ -67,13 +67,13 @@ class Relations:
 
 
 LATE = 10
-"""Steps by which a cause may show after its effect: most rules judge a window of five or ten rows, and a row of metrics
-covers the steps since the row before it."""
+"""Steps by which a cause may be detected after its effect: most rules judge a window of five or ten rows, and a row of
+metrics covers the steps since the previous row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """What a finding cost so far: optimizer steps, hours at the run's median pace, hours × training processes.
+    """The cost of a finding so far: optimizer steps, hours at the run's median pace, hours × training processes.
 
     Hours are None while the pace is unknown, GPU-hours also while the world size is.
     """
@@ -87,10 +87,10 @@ class Waste:
 class Finding:
     """One episode of one rule, as people and scripts see it (steps are optimizer steps).
 
-    ``causes`` are likely causes, likeliest first; ``wasted`` is None where learning did not stop or another finding
-    counts the same steps. ``told_as`` is the severity with which it fired, where what was seen later made it milder.
-    ``episodes`` are first, fired and resolved step of each episode, where a report shows several as one finding;
-    ``headline`` is what is wrong in a few plain words; ``message`` the detector's own, in English.
+    ``causes`` are likely causes, likeliest first; ``wasted`` is None if learning did not stop or another finding counts
+    the same steps. ``told_as`` is the severity with which it fired, if later evidence made it milder. ``episodes`` are
+    first, fired and resolved step of each episode, if a report shows several as one finding; ``headline`` is the
+    problem in a few plain words; ``message`` the detector's own, in English.
     """
 
     rule: str
@@ -118,7 +118,7 @@ class Finding:
 
     @property
     def resolved(self) -> str:
-        """Where it ended, in words: a step before the one where it fired belongs to a later attempt. Open: empty."""
+        """Where the finding ended, in words; empty while open. An end before the fired step is in a later attempt."""
         if self.resolved_step is None:
             return ""
         return f"{self.resolved_step}{' of a later attempt' if self.resolved_step < self.fired_step else ''}"
@@ -127,9 +127,9 @@ class Finding:
 def diagnose(
     monitors: Sequence[Monitor], framework: str | None = None, relations: Relations | None = None
 ) -> tuple[Finding, ...]:
-    """All findings of a run, the top one first, then by severity, step and rule; with the framework's own hints.
+    """All findings of a run, the top one first, then by severity, step and rule, with the framework's own hints.
 
-    ``relations`` are those of the monitors, where they are at hand.
+    ``relations`` are those of the monitors, if the caller has them.
     """
     findings = [_finding(monitor, index, framework) for monitor in monitors for index in range(len(monitor.episodes))]
     known = relations or Relations(monitors)
@@ -178,7 +178,7 @@ def _explain(finding: Finding, others: Sequence[Finding], relations: Relations) 
 
 
 def _cause(finding: Finding, others: Sequence[Finding], relations: Relations) -> str | None:
-    """The rule that explains the finding; of a run with many findings, only possible causes are looked at."""
+    """The rule that explains the finding, or None; in a run with many findings, only possible causes are tried."""
     possible = relations.candidates(finding.rule)
     if not possible:
         return None
@@ -187,7 +187,7 @@ def _cause(finding: Finding, others: Sequence[Finding], relations: Relations) ->
 
 
 def _capped(severity: Severity, rule: str, cause: str | None, relations: Relations) -> Severity:
-    """What a severity is worth where another finding explains this one."""
+    """The finding's severity, given the rule that explains it."""
     if cause is None:
         return severity
     cap = Severity.INFO if relations.withdraws(cause, rule) else Severity.WARNING
@@ -195,9 +195,9 @@ def _capped(severity: Severity, rule: str, cause: str | None, relations: Relatio
 
 
 def _best(effect: Finding, possible: Sequence[Finding], relations: Relations) -> str | None:
-    """The rule that explains the finding best: one that began before it, then in the order of ``explained_by``.
+    """The rule that explains the finding best: one that began before it, then by the order of ``explained_by``.
 
-    Of the symptoms of one collapse it is the first that showed.
+    Among the symptoms of one collapse, the first to appear explains the others.
     """
     ranked = [(rank, cause) for cause in possible if (rank := relations.rank(cause.rule, effect.rule)) is not None]
     if not ranked:
@@ -218,7 +218,7 @@ def _shows_late(cause: Finding, effect: Finding, relations: Relations) -> bool:
 
 
 def _precedes(cause: Finding, effect: Finding, relations: Relations) -> bool:
-    """Whether a symptom of a collapse began before another one and is no milder."""
+    """Whether one symptom of a collapse began before another and is no milder."""
     one_collapse = all(relations.traits(each.rule).part_of_collapse for each in (cause, effect))
     return (
         one_collapse
@@ -233,11 +233,12 @@ def _begin(finding: Finding) -> tuple[int, int, str]:
 
 
 def explains(cause: Finding, effect: Finding, relations: Relations) -> bool:
-    """Whether the one may explain the other.
+    """Whether ``cause`` may explain ``effect``.
 
-    It does so in the same attempt, if it is worth a look, began no more than ``LATE`` steps after it (or shows in
-    checkpoints only) and was there for a while at the same time. One whose fault begins in the row that shows it
-    explains nothing that began in an earlier row; completions may show its effect before the row that covers them.
+    It may if both are in the same attempt and open at the same time for a while, and the cause is a warning or worse
+    that began no more than ``LATE`` steps after the effect (or shows in checkpoints only). A cause whose fault begins
+    in the row that shows it explains nothing that began in an earlier row; completions may show its effect before the
+    row that covers them.
     """
     kinds = relations.kinds(cause.rule, effect.rule)
     in_checkpoints = relations.traits(cause.rule).seen_in_checkpoints
@@ -257,9 +258,9 @@ def _delay(cause: Finding, effect: Finding, relations: Relations) -> int:
 
 
 def with_causes(findings: Sequence[Finding], run: RunState, relations: Relations | None = None) -> tuple[Finding, ...]:
-    """The findings, those that nothing explains with their likely causes in this run.
+    """The findings; those that nothing explains get their likely causes in this run.
 
-    ``relations`` are those of the run's monitors, where they are at hand.
+    ``relations`` are those of the run's monitors, if the caller has them.
     """
     known = relations or Relations(run.monitors)
     bugs = [each for each in findings if known.traits(each.rule).names_causes and each.resolved_step is None]
@@ -276,9 +277,9 @@ def _with_causes(finding: Finding, run: RunState, relations: Relations, bugs: Se
 
 
 def first_sign(finding: Finding, findings: Iterable[Finding]) -> Finding:
-    """The earliest of the finding and all that it explains, itself or through others, in the same attempt.
+    """The earliest of the finding and its direct and indirect consequences in the same attempt.
 
-    A cause often shows only after what it causes, checkpoints being rare.
+    A cause often shows only after its consequences, since checkpoints are rare.
     """
     others = [other for other in findings if other.attempt == finding.attempt and other.caused_by is not None]
     rules, family = {finding.rule}, [finding]
@@ -289,7 +290,7 @@ def first_sign(finding: Finding, findings: Iterable[Finding]) -> Finding:
 
 
 def earlier_sign(finding: Finding, findings: Iterable[Finding]) -> Finding | None:
-    """The first sign of a finding where that is another one, seen at an earlier step."""
+    """The first sign of a finding if it is another finding at an earlier step, else None."""
     sign = first_sign(finding, findings)
     return None if sign is finding else sign
 

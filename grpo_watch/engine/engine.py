@@ -37,7 +37,7 @@ class Engine:
     """One run under some rules.
 
     ``feed`` takes one record and returns the transitions it caused, in rule order. Nothing else changes ``state``, so
-    that the same records in the same order give the same transitions. ``labels`` are the user's, of the run.
+    the same records in the same order give the same transitions. ``labels`` are the run's labels from the settings.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Engine:
         return found
 
     def _choose_rules(self) -> None:
-        """Put in force what the overlays say of this run; called again when its framework becomes known.
+        """Apply the overrides that fit this run; called again once its framework is known.
 
-        A rule that changes then begins with new windows. One that is switched off then is dropped, unless it has
-        alerts: it stays, as it was, for as long as the run is watched.
+        A rule that changes starts with new windows. A rule that is then switched off is dropped unless it has alerts,
+        which keep it, unchanged, as long as the run is watched.
         """
         state = self.state
         known = {monitor.rule.name: monitor for monitor in state.monitors}
@@ -89,7 +89,7 @@ class Engine:
         state.watch_by(tuple(chosen))
 
     def _account(self, record: Record) -> int:
-        """Take what the record says of the run itself; returns the step that its readings belong to."""
+        """Update the run's state by the record; returns the step that its readings belong to."""
         state = self.state
         if isinstance(record, MetricRow):
             if record.stream is Stream.TRAIN:
@@ -119,21 +119,21 @@ class Engine:
 
 
 AGREE = 3
-"""Signs of the trend at which wrong names are no explanation: that many metrics don't turn bad together by mistake."""
+"""Signs of the trend from which wrong names are no explanation: so many metrics don't turn bad together by mistake."""
 
 
 WITH_TIME = (MetricRow, RunEvent, Activity)
-"""Records that may know when they were made."""
+"""Records that may carry the time at which they were made."""
 _IDLE = Alert()
 
 
 WORSE, CLEARLY = 2.0, 0.5
-"""How many times as far beyond the threshold a reading lies that says more of an episode than the one that fired it,
-and by which share of the number it differs."""
+"""A later reading replaces the episode's worst one if it lies this many times as far beyond the threshold, and differs
+by this share of the value."""
 
 
 def _beyond(reading: Reading) -> float:
-    """How far a reading lies beyond its threshold, on either side; 0 where it has no numbers."""
+    """How far a reading lies beyond its threshold, on either side; 0 without numbers."""
     known = reading.value is not None and reading.threshold is not None and isfinite(reading.value)
     return abs((reading.value or 0.0) - (reading.threshold or 0.0)) if known else 0.0
 
@@ -142,7 +142,7 @@ def _beyond(reading: Reading) -> float:
 class Episode:
     """One firing of an alert, kept for the list of findings.
 
-    ``reading`` is the one that fired it or raised its severity, ``worst`` one far worse than it, at ``worst_step``.
+    ``reading`` is the one that fired it or raised its severity, ``worst`` a far worse one, at ``worst_step``.
     """
 
     key: str
@@ -156,7 +156,7 @@ class Episode:
     worst_step: int = 0
 
     def worsened_by(self, reading: Reading, step: int) -> Episode:
-        """The episode with a reading that lies at least ``WORSE`` times as far beyond its threshold as any before."""
+        """The episode with this reading as its worst, if it is ``WORSE`` times as far beyond the threshold."""
         before = self.worst or self.reading
         far, was, now = _beyond(before), before.value or 0.0, reading.value or 0.0
         if far <= 0.0 or _beyond(reading) < WORSE * far or abs(now - was) < CLEARLY * abs(was):
@@ -172,11 +172,10 @@ class Monitor:
     """A rule applied to one run.
 
     ``active`` says whether any alert is pending or firing; ``evaluated`` turns true at the first OK or BREACH;
-    ``at_rest`` means evaluated and not active, so that a quiet row costs nothing; ``reason`` is the last NO_DATA's and
-    ``last_no_data`` that answer itself, which says nothing new when it is given again; ``changes`` counts what records
-    changed of what is shown of it, ``lacks`` is the evidence that it lacked when it was shown last, and what that was
-    worked out from. A detector that raises makes the monitor ``broken``: its alerts freeze and the other
-    rules continue.
+    ``at_rest`` means evaluated and not active, so that a quiet row costs nothing. ``reason`` is that of the last
+    NO_DATA and ``last_no_data`` the answer itself, which is skipped if it repeats. ``changes`` counts changes to
+    anything shown of the monitor; ``lacks`` is the evidence missing when it was last shown, with what that was computed
+    from. A detector that raises makes the monitor ``broken``: its alerts freeze and the other rules continue.
     """
 
     __slots__ = (
@@ -211,7 +210,7 @@ class Monitor:
         self.changes = 0
 
     def renew(self) -> None:
-        """Begin with new windows. ``ask`` is the detector's ``observe``, found once instead of at every row."""
+        """Start with new windows. ``ask`` is the detector's ``observe``, looked up once instead of at every row."""
         self.detector = self._build()
         self.lacks: tuple[object, str] | None = None
         self.ask = self.detector.observe if self.broken is None else _silent
@@ -222,13 +221,13 @@ class Monitor:
         return self.detectors[self.rule.detector or self.rule.name](self.rule.params)
 
     def adopt(self, rule: Rule) -> Monitor:
-        """Continue under a changed rule, with new windows and the alerts as they are."""
+        """Continue under a changed rule: new windows, the same alerts."""
         self.rule = rule
         self.renew()
         return self
 
     def begin_attempt(self, step: int) -> None:
-        """Rewind the windows; pending alerts drop, firing ones wait for a reading that clears them."""
+        """Renew the windows; drop pending alerts; firing ones wait for a reading that clears them."""
         self.changes += 1
         if not self.detector.survives_attempts:
             self.renew()
@@ -236,7 +235,7 @@ class Monitor:
         self._settle()
 
     def load(self, key: str, alert: Alert) -> None:
-        """Continue from an alert as it was stored."""
+        """Continue from a stored alert."""
         self.changes += 1
         self.alerts[key] = alert
         self._settle()
@@ -246,14 +245,14 @@ class Monitor:
         self.at_rest = self.evaluated and not self.active
 
     def break_by(self, error: Exception, step: int) -> RunEvent:
-        """The detector raised: it is asked no more, and that is reported."""
+        """Stop asking a detector that raised, and return the event that reports it."""
         self.broken = f"{type(error).__name__}: {error}"
         self.ask = _silent
         self.changes += 1
         return RunEvent(self.rule.name, EventKind.RULE_BROKEN, step, self.broken)
 
     def take(self, readings: Sequence[Reading], record: Record, run: RunView, step: int) -> Sequence[Transition]:
-        """What the detector said of the record; gives each change of an alert, in order."""
+        """Apply the detector's readings of a record; returns each change of an alert, in order."""
         if self.at_rest and all(reading.verdict is Verdict.OK for reading in readings):
             return ()
         blind = len(readings) == 1 and readings[0].verdict is Verdict.NO_DATA
@@ -284,13 +283,13 @@ class Monitor:
             index = self._newest(key)
             if index is not None:
                 self.episodes[index] = self.episodes[index].worsened_by(reading, at)
-        if changed:  # else its episode shows what it did
+        if changed:  # the episode of an unchanged alert is up to date
             self._keep(key, after, begins=before.state is not AlertState.FIRING)
             self._settle()
             yield transition_of(run.run, (self.rule.name, key), after, before.state, at, time)
 
     def _capped(self, reading: Reading, run: RunView) -> Reading:
-        """The reading, at most a warning where it rests on a guessed metric and too few other metrics agree."""
+        """The reading, at most a warning if it rests on a guessed metric and too few other metrics agree."""
         critical = (reading.severity or self.rule.severity) is Severity.CRITICAL and reading.verdict is Verdict.BREACH
         if not critical or self.detector.holds_under_any_name or len(run.trend.signs()) >= AGREE:
             return reading
@@ -300,7 +299,7 @@ class Monitor:
         return reading if sure else replace(reading, severity=Severity.WARNING)
 
     def _keep(self, key: str, alert: Alert, *, begins: bool) -> None:
-        """Mirror an alert that fires, or fired, into its episode."""
+        """Copy a fired alert into its episode."""
         if alert.fired_step is None:
             return
         fields = (alert.attempt, alert.first_step, alert.fired_step, alert.resolved_step, alert.severity, alert.reading)
@@ -313,7 +312,7 @@ class Monitor:
             self.episodes[index] = episode.worsened_by(before.worst or before.reading, before.worst_step)
 
     def _newest(self, key: str) -> int | None:
-        """Where the newest episode of an alert is; None where it has none."""
+        """The index of an alert's newest episode, or None."""
         places = range(len(self.episodes) - 1, -1, -1)
         return next((place for place in places if self.episodes[place].key == key), None)
 
@@ -352,7 +351,7 @@ class RunState(RunView):
         return found
 
     def begin_attempt(self, attempt: int, step: int) -> None:
-        """A new attempt begins at ``step``: every monitor rewinds."""
+        """Begin a new attempt at ``step``: every monitor rewinds."""
         super().begin_attempt(attempt, step)
         for monitor in self.monitors:
             monitor.begin_attempt(step)

@@ -1,4 +1,4 @@
-"""Questions about a row: is there a number, had this step a learning signal, how far do rewards lie apart?"""
+"""Questions about a row: has it a finite number, had its step a learning signal, how far do rewards lie apart?"""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def is_zero(value: float, resolution: float | None) -> bool:
 
 
 NO_SPREAD = 0.999
-"""Share of groups without spread that is all of them, as four printed digits show it."""
+"""Zero-std ratio from which all groups count as zero-std, as four printed digits show it."""
 FLOAT_NOISE = 1e-6
-"""A reward spread below this is float noise: the std of eight equal float32 rewards was seen at 3e-8 and 6e-8
-(TRL 1.16.0, rewards -0.32 and 0.95)."""
+"""A reward spread below this is float noise: the std of eight equal float32 rewards was seen at 3e-8 and 6e-8 (TRL
+1.16.0, rewards -0.32 and 0.95)."""
 
 
 DIGITS = 1000.0
-"""How many steps of its log a number must be large, so that two measurements differ: 0.018 in steps of 1e-6."""
+"""Multiple of the log's resolution from which two measurements of a number differ: 0.018 in steps of 1e-6."""
 
 
 def number(row: MetricRow, metric: str) -> float | None:
@@ -30,11 +30,11 @@ def number(row: MetricRow, metric: str) -> float | None:
 
 
 def no_signal_ratio(row: MetricRow) -> float | None:
-    """Share (0…1) of this row's groups whose rewards are all equal; None where the row can't tell.
+    """Share (0…1) of this row's groups whose rewards are all equal; None if the row can't tell.
 
-    Prefers the framework's own share of zero-spread groups; a mean spread inside groups of (nearly) zero means every
-    group; verl's advantages that are all zero mean the same. The batch's spread says nothing about the groups unless
-    it is zero itself. Where the total is no number, spreads are none either, which TRL 1.16.0 counts as "not zero".
+    Prefers the framework's own zero-std ratio; a mean spread inside groups of (nearly) zero means every group; so do
+    verl's advantages if all are zero. The batch's spread says nothing about the groups unless it is zero itself. If the
+    total is not a finite number, neither are the spreads, which TRL 1.16.0 counts as "not zero".
     """
     values = row.values
     if "reward_mean" in values and number(row, "reward_mean") is None:
@@ -52,10 +52,10 @@ def no_signal_ratio(row: MetricRow) -> float | None:
 
 
 class SameNumber:
-    """Counts the newest rows with exactly the same number other than 0, printed with enough digits to differ.
+    """Counts the newest rows with an identical number other than 0, printed with enough digits to differ.
 
-    Measurements of different batches never agree in all of their digits; a placeholder does, and so does a metric of
-    a policy and a batch that do not change.
+    Measurements of different batches never agree in all of their digits; a placeholder does, and so does a metric of a
+    policy and a batch that do not change.
     """
 
     __slots__ = ("_value", "rows", "since")
@@ -64,7 +64,7 @@ class SameNumber:
         self._value, self.rows, self.since = 0.0, 0, 0
 
     def count(self, value: float, step: int, resolution: float | None) -> int:
-        """The rows up to this one; one at most where the number is 0, or has too few digits to say anything."""
+        """The number of such rows up to this one; at most 1 if the number is 0 or has too few digits to differ."""
         if value != self._value:
             self._value, self.rows, self.since = value, 1, step
         elif abs(value) >= DIGITS * (resolution or 0.0) and f"{value:.4g}" != f"{value:.2g}":
@@ -75,12 +75,12 @@ class SameNumber:
 
 
 OUTLASTS = 3
-"""Times the longest zeros before them that the newest ones must last: loops that skip flat batches, or log every
-micro-step, print some row after row."""
+"""Multiple of the longest earlier zeros that the newest ones must last: loops that skip flat batches, or log every
+micro-step, print several in a row."""
 
 
 class ZeroStreak:
-    """Counts the newest rows in a row whose number is 0 (from step ``since`` on), and the most of them before."""
+    """Counts the newest rows in a row whose number is 0 (since step ``since``), and the longest earlier streak."""
 
     __slots__ = ("_longest", "rows", "since")
 
@@ -96,14 +96,14 @@ class ZeroStreak:
         self.rows += 1
 
     def outlasts(self, least: int) -> bool:
-        """Whether these zeros are ``least`` rows, and too many to be like those before."""
+        """Whether these zeros last ``least`` rows, and clearly longer than earlier ones."""
         return self.rows >= max(least, OUTLASTS * self._longest)
 
 
 def spread_of_completions(row: MetricRow) -> float | None:
-    """Standard deviation of the rewards of single completions; None where the row does not tell.
+    """Standard deviation of the rewards of single completions; None if the row does not tell.
 
-    Of the batch where it is logged, else of a group whose rewards differ (groups without a spread make the logged mean
+    The batch's if it is logged, else that of a group whose rewards differ (groups without a spread make the logged mean
     smaller by their share).
     """
     values = row.values

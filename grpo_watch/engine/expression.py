@@ -27,9 +27,9 @@ from grpo_watch.errors import FilePlace, RuleError
 
 
 class ConditionDetector(Detector):
-    """Breaches at every row for which the condition holds; no data where a metric of it is missing.
+    """Breaches at every row for which the condition holds; no data if the row lacks a metric of it.
 
-    Beside metrics of training, a held-out score is that of the newest evaluation.
+    In a condition on training metrics, a held-out score is that of the newest evaluation.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -41,7 +41,7 @@ class ConditionDetector(Detector):
         self.stream = Stream.EVAL if held_out else Stream.TRAIN  # type: ignore[misc]  # each condition's own
 
     def observe(self, record: MetricRow, run: RunView) -> Iterable[Reading]:
-        """Evaluate the condition on one row; a row that only adds other metrics says nothing about it."""
+        """Evaluate the condition on one row; silent on a row that only adds other metrics."""
         if record.supplement and self.metrics.isdisjoint(record.values):
             return SILENT
 
@@ -82,7 +82,7 @@ class Expression:
     _root: Part = field(repr=False, compare=False)
 
     def evaluate(self, lookup: Lookup) -> bool | None:
-        """Whether the condition holds; None where missing values leave it undecided."""
+        """Whether the condition holds; None if missing values leave it undecided."""
         holds: bool | None = self._root(lookup)
         return holds
 
@@ -115,7 +115,7 @@ class Compiler:
         self.lead = len(self.line) - len(self.line.lstrip())
 
     def parse(self) -> ast.expr:
-        """The text as Python's syntax tree."""
+        """Parse the text into Python's syntax tree."""
         if len(self.text) > MAX_LENGTH:
             raise RuleError(f"the condition has {len(self.text)} characters; {MAX_LENGTH} are the limit", self.place)
         try:
@@ -128,7 +128,7 @@ class Compiler:
             raise RuleError("not a condition: nested too deeply or not plain text", self.place) from None
 
     def truth(self, node: ast.expr, depth: int) -> Part:
-        """The closure of a part that is true or false."""
+        """The closure of a true-or-false part."""
         self._check_depth(node, depth)
         if isinstance(node, ast.Compare):
             return self._comparison(node, depth)
@@ -137,12 +137,12 @@ class Compiler:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return applied(not_, self.truth(node.operand, depth + 1))
         if isinstance(node, ast.Constant | ast.Name | ast.BinOp | ast.Subscript | ast.Call | ast.UnaryOp):
-            self.number(node, depth)  # its own mistakes (an unknown name) come first
+            self.number(node, depth)  # its own errors (an unknown name) come first
             raise self._error(node, "a number is not a condition", "compare it, e.g. `reward_mean < 0.1`")
         raise self._refused(node)
 
     def number(self, node: ast.expr, depth: int) -> Part:
-        """The closure of a part that is a number."""
+        """The closure of a numeric part."""
         self._check_depth(node, depth)
         match node:
             case ast.Constant():
@@ -247,14 +247,14 @@ class Compiler:
 
 
 Lookup: TypeAlias = Callable[[str], Scalar]
-"""The newest value of a name; None where there is none."""
+"""Gives the newest value of a name, or None."""
 
 Part: TypeAlias = Callable[[Lookup], Any]
-"""A part of a condition: a number, or true or false; None where missing values leave it undecided."""
+"""Evaluates a part of a condition to a number or a truth value; None if missing values leave it undecided."""
 
 
 def named(name: str) -> Part:
-    """The looked-up value of a name; NaN counts as missing, and so does a text that is no number."""
+    """The looked-up value of a name; NaN and texts that are no number count as missing."""
 
     def look_up(lookup: Lookup) -> float | None:
         value = lookup(name)
@@ -273,7 +273,7 @@ def _number(text: str) -> float | None:
 
 
 def applied(compute: Callable[..., Any], *operands: Part) -> Part:
-    """A function of the operands; None where one is missing or the result is not a number."""
+    """A function of the operands; None if one is missing or the result is not a number."""
 
     def apply(lookup: Lookup) -> Any:
         values = [operand(lookup) for operand in operands]
@@ -289,7 +289,7 @@ def applied(compute: Callable[..., Any], *operands: Part) -> Part:
 
 
 def first_decided(decisive: bool, operands: Sequence[Part]) -> Part:  # noqa: FBT001
-    """``or`` over the operands where ``decisive`` is True, ``and`` where it is False."""
+    """``or`` over the operands if ``decisive`` is True, ``and`` if it is False."""
 
     def decide(lookup: Lookup) -> bool | None:
         undecided = False

@@ -1,4 +1,4 @@
-"""What the verdict on a run may rest on: what of GRPO was read, and what was not."""
+"""The evidence behind a run's verdict: which GRPO metrics were read, and which were not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grpo_watch.engine.records import AlertState, Scalar, Severity
 
 
 class RunVerdict(str, Enum):
-    """The verdict on a run: what is open at its end; what its last attempt recovered from is at most a warning."""
+    """The verdict on a run by its open findings; those that its last attempt recovered from are at most a warning."""
 
     HEALTHY = "healthy"
     WARNING = "warning"
@@ -33,21 +33,21 @@ WORST_FIRST = (
     RunVerdict.TOO_SHORT,
     RunVerdict.HEALTHY,
 )
-"""The order in which every list of runs shows them."""
+"""The order of verdicts in every list of runs."""
 UNJUDGED = frozenset({RunVerdict.TOO_SHORT, RunVerdict.NOT_EVALUABLE})
-"""Verdicts that say that no judgement was possible (exit code 3)."""
+"""Verdicts of runs that could not be judged (exit code 3)."""
 LEAST_ROWS = 3
-"""Rows from which a rule alarms at all (``min_observations`` is 3 unless a rule says otherwise)."""
+"""Rows needed before any rule alarms (``min_observations`` is 3 unless a rule sets it)."""
 FEW_ROWS = 5
-"""Rows below which a sign that a rule waits for more of keeps a run from being called healthy: `dead_rows` of
-``reward-variance-collapse``, the last rule whose sign one row shows."""
+"""With fewer rows, a sign that a rule waits to confirm keeps a run from being called healthy: `dead_rows` of
+``reward-variance-collapse``, the last of the rules whose sign one row shows."""
 SOON = 20
-"""Rows by which every rule judges whose sign one row shows: such a sign stands beside no "healthy"."""
+"""Rows by which all rules have judged whose sign one row shows; a sign of such a rule rules out "healthy"."""
 WAITS = "a rule that waits for more rows sees an early sign"
 AGAIN = 2
-"""Breaches of a rule of severity critical that are a sign once others judge already."""
+"""Breaches of a critical rule that count as a sign once other rules judge."""
 REWARDS = "reward"
-"""How the names of all metrics of rewards begin, totals and components."""
+"""Prefix of all reward metrics, totals and components."""
 AREAS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "KL": frozenset({"kl_reference"}),
@@ -58,7 +58,7 @@ AREAS: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
     }
 )
-"""What a healthy run must show something of, and the metrics or evidence that show it."""
+"""Areas that a healthy run must show something of, and the metrics or evidence of each."""
 MOST_UNREAD = 16
 LOOKS_LIKE: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
@@ -68,10 +68,10 @@ LOOKS_LIKE: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "completion_length_mean": re.compile(r"(?:completion|response|output|gen).{0,20}len", re.IGNORECASE),
     }
 )
-"""How keys look that may hold what was not read."""
+"""Patterns of raw keys that may hold a missing metric."""
 NOT_IT = re.compile(r"chosen|rejected|margin|coef|weight|eval|valid|penalty|max|min|std", re.IGNORECASE)
 OTHER_KL = re.compile(r"generation|rollout|mismatch|error|ppo|approx|update|old", re.IGNORECASE)
-"""Words of a KL that is none to the reference: to the engine that samples, or to the policy before the update."""
+"""Words of a KL that is not to the reference, but to the rollout engine or to the policy before the update."""
 OTHER_TRAINING: Sequence[tuple[re.Pattern[str], str]] = (
     (re.compile(r"rewards/(?:chosen|rejected|margins)|logps/chosen"), "preference training (DPO and similar)"),
     (re.compile(r"vf_loss|value_loss|loss/value|val(?:ue)?/clipfrac|val/ratio"), "PPO with a value model"),
@@ -80,15 +80,15 @@ OTHER_TRAINING: Sequence[tuple[re.Pattern[str], str]] = (
         "supervised fine-tuning",
     ),
 )
-"""Keys that another kind of training logs: TRL's DPO, PPO and SFT trainers, verl's and OpenRLHF's critics."""
+"""Keys that other kinds of training log: TRL's DPO, PPO and SFT trainers, verl's and OpenRLHF's critics."""
 OF_PREFERENCES = frozenset({"chosen", "rejected", "margins", "accuracies"})
-"""What follows ``rewards/`` in the logs of preference training, where no reward is given to a completion."""
+"""What follows ``rewards/`` in the logs of preference training, which gives completions no rewards."""
 ONLY_LOSS = frozenset({"loss", "grad_norm", "learning_rate", "epoch", "step_seconds", "tokens_seen"})
 
 
 @dataclass(frozen=True, slots=True)
 class EarlySign:
-    """What one or two rows already show, before any rule may alarm: the rule that it is about, words and numbers."""
+    """A sign in one or two rows, before any rule may alarm: the rule that it is about, words and numbers."""
 
     rule: str
     text: str
@@ -97,10 +97,10 @@ class EarlySign:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Why a run could not be judged, and what was read of it how.
+    """Why a run could not be judged, and which keys were guessed or not read.
 
-    ``unread`` are raw keys that look like what is missing, each with the settings line that would read it; ``guessed``
-    raw keys that were read under a guessed name.
+    ``unread`` are raw keys that look like missing metrics, each with the settings line that would read it; ``guessed``
+    are raw keys that were read under a guessed name.
     """
 
     reason: str = ""
@@ -113,7 +113,7 @@ NOT_JUDGED = Judgement()
 
 
 def judge(state: RunState, *, blind: bool) -> tuple[RunVerdict, Judgement]:
-    """The verdict on a run without a warning, and what it rests on; ``blind``: no rule could judge anything."""
+    """The verdict on a run without a warning, and its evidence; ``blind``: no rule could judge anything."""
     guessed = state.guesses.names()
     signs = early_signs(state) if 0 < state.rows < SOON else ()
     if 0 < state.rows < LEAST_ROWS or signs:
@@ -126,10 +126,10 @@ def judge(state: RunState, *, blind: bool) -> tuple[RunVerdict, Judgement]:
 
 
 def why_not(state: RunState, *, blind: bool) -> str | None:
-    """Why nothing may be called healthy; None where it may."""
+    """Why the run may not be called healthy; None if it may."""
     if state.rows and not _read_reward(state):
         return _without_reward(state)
-    if blind or not (state.rows or state.evidence - {"run end"}):  # a rule about versions judges settings alone
+    if blind or not (state.rows or state.evidence - {"run end"}):  # rules about versions judge settings alone
         return "no rule had anything to judge: no row of metrics, no completions and no two checkpoints were read"
     if state.rows and not any(_shows(state, evidence) for evidence in AREAS.values()):
         return "too little was read to judge it: nothing shows KL, weights, gradients or completions"
@@ -137,7 +137,7 @@ def why_not(state: RunState, *, blind: bool) -> str | None:
 
 
 def early_signs(state: RunState) -> tuple[EarlySign, ...]:
-    """Alerts that wait for more rows, then what single values show; one sign per rule."""
+    """Alerts that wait for more rows, then signs of single values; one sign per rule."""
     found: dict[str, EarlySign] = {}
     for sign in (*_pending(state), *_values(state)):
         found.setdefault(sign.rule, sign)
@@ -163,7 +163,7 @@ def _values(state: RunState) -> Iterator[EarlySign]:
 
 
 def unread(state: RunState) -> dict[str, str]:
-    """Keys of the newest rows that look like a metric that no row gave, each with the line that would read it."""
+    """Keys of the newest rows that look like a missing metric, each with the settings line that would read it."""
     missing = [metric for metric in LOOKS_LIKE if not state.seen(metric)]
     if state.rows and not missing:
         return {}
@@ -174,14 +174,14 @@ def unread(state: RunState) -> dict[str, str]:
 
 
 def settings_line(metric: str, key: str) -> str:
-    """The line of grpo-watch.yaml that says what a key means."""
+    """The line of grpo-watch.yaml that maps a key to a metric."""
     quoted = key.replace("\\", "\\\\").replace('"', '\\"')
     name = f'"{metric}"' if split_label(metric)[1] is not None else metric
     return f'columns: {{{name}: "{quoted}"}}'
 
 
 def other_training(state: RunState) -> str | None:
-    """The kind of training that a run's keys indicate if it is not GRPO; None where they don't."""
+    """The kind of training that a run's keys indicate if it is not GRPO, else None."""
     keys = {key for row in state.recent.newest(LEAST_ROWS) for key in row.raw}
     return next((kind for pattern, kind in OTHER_TRAINING if any(map(pattern.search, keys))), None)
 

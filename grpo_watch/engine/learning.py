@@ -1,4 +1,4 @@
-"""How much a policy should have moved by now: the summed learning rate, and whether steps had a signal and a loss."""
+"""How far a policy should have moved: the summed learning rate of steps that had a signal and a loss."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ KL_PER_SQUARED_LR_ADAPTER = 0.25
 ARITHMETIC_FLOOR = 1e-12
 """Below this a mean of differences of log-probabilities may be an exact zero by float32 rounding alone."""
 ARITHMETIC_FLOOR_LIKELY = 1.5e-10
-"""Below this a KL may be, where tokens are likely. Differences of logits of 8 to 16 lie on a grid of 1e-6, on which
-exp(d) - d - 1 leaves no noise. Seen in a healthy full run of entropy 0.25 at 1e-7 (TRL 0.15.2): zeros on nine rows,
-until 250 times the squared sum is 1.6e-10; at 1e-6 with LoRA (TRL 0.27.0) on 39 of 40, until 0.25 times it is 1e-10."""
+"""Below this a KL may be an exact zero if tokens are likely. Differences of logits of 8 to 16 lie on a grid of 1e-6, on
+which exp(d) - d - 1 leaves no noise. Seen in a healthy full run of entropy 0.25 at 1e-7 (TRL 0.15.2): zeros on nine
+rows, until 250 times the squared sum is 1.6e-10; at 1e-6 with LoRA (TRL 0.27.0) on 39 of 40, until 0.25 times it is
+1e-10."""
 ARITHMETIC_FLOOR_UNSURE = 6e-8
-"""The same where no token need be likely. exp(d) - d - 1 in float32 is exactly 0 for every token whose log-probability
+"""The same if no token need be likely. exp(d) - d - 1 in float32 is exactly 0 for every token whose log-probability
 moved by less than 3.4e-4 (d^2 / 2 below half a step of float32 at 1), as long as log-probabilities lie on a grid no
 finer than that step, so at 1 nat or more from 0. A token likelier than that leaves rounding noise sooner. Seen in a
 healthy TRL 1.16.0 run at 5e-7, entropy 3.7: exact zeros until the learning rate sums to 8e-6."""
 LIKELY_TOKENS = 1.0
-"""Entropy (nats per token) up to which likely tokens are certain to be among those sampled."""
+"""Entropy (nats per token) up to which the sample is certain to contain likely tokens."""
 MOST_DECIMALS = 6
-"""More decimals than these are a float printed in full: people round to two to six."""
+"""Numbers with more decimals are printed in full: people round to two to six."""
 LEAST_VALUES, LEAST_METRICS = 8, 3
-"""Fractions, and metrics with fractions, from which it is known. One float in full ends it: shares and mean rewards of
-small groups have few decimals by nature, norms, spreads and entropies have not."""
+"""Fractions, and metrics with fractions, needed to call a log rounded. A single float in full disproves it: shares and
+mean rewards of small groups have few decimals by nature, norms, spreads and entropies have not."""
 OWN_PRECISION = frozenset({"learning_rate", "loss", "step_seconds"})
-"""Loggers print these otherwise than the rest: the Trainer rounds the loss, and a rate needs an exponent."""
+"""Metrics that loggers print differently: the Trainer rounds the loss, and a rate needs an exponent."""
 
 
 LEAST_CLIP = 1e-6
@@ -45,9 +46,9 @@ their number, 1e-9 and less even in a model of a million."""
 class LearningSoFar:
     """Sums the applied learning rate over optimizer steps, each weighted by the share of groups with a signal.
 
-    ``total`` bounds the policy's movement before the newest row: a row's own update comes after its metrics.
-    ``signal`` is the newest known share of groups that had one (rows without a generation keep it); None: unknown.
-    ``floor`` is the KL below which an exact zero proves nothing, ``highest_norm`` the largest gradient norm so far.
+    ``total`` bounds the policy's movement before the newest row: a row's own update comes after its metrics. ``signal``
+    is the newest known share of groups with a signal (rows without a generation keep it); None: unknown. ``floor`` is
+    the KL below which an exact zero proves nothing, ``highest_norm`` the largest gradient norm so far.
     """
 
     def __init__(self) -> None:
@@ -62,11 +63,11 @@ class LearningSoFar:
         self._decimals = Decimals()
 
     def add_row(self, row: MetricRow, silent: float | None, masked: float = 0.0, clip: float | None = None) -> None:
-        """Account for one train row (several optimizer steps when ``logging_steps`` > 1).
+        """Take one train row (several optimizer steps if ``logging_steps`` > 1).
 
-        ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``), ``masked`` that of its
-        steps whose loss held no token (``engine/learning.py``). Of a gradient that a tiny ``clip`` makes smaller still,
-        its share is left of the step, as SGD makes it; Adam's is hardly larger.
+        ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``), ``masked`` the share of
+        its steps whose loss held no token (``MaskedLoss``). If a tiny ``clip`` shrinks the gradient, the step counts
+        with the remaining share, as SGD makes it; Adam's is hardly larger.
         """
         self.total += self._pending
         self._pending = 0.0
@@ -83,7 +84,7 @@ class LearningSoFar:
         self._move(row)
 
     def complete(self, row: MetricRow, silent: float | None) -> None:
-        """Account for further metrics of the newest row's step, which came in a row of their own."""
+        """Take further metrics of the newest row's step from a row of their own."""
         self._note(row, silent)
         if row.step == self._last_step and not self._pending:
             self._move(row)
@@ -104,7 +105,7 @@ class LearningSoFar:
         self.total += self._pending * (self._steps - 1)
 
     def resolution(self, row: MetricRow) -> float | None:
-        """The smallest non-zero number that the row's log can show: as its channel says, else as its numbers do."""
+        """The smallest non-zero number that the row's log can show, by its channel or else by its numbers."""
         return self._decimals.resolution if row.resolution is None else row.resolution
 
     def expected_kl(self, *, adapter: bool) -> float:
@@ -112,17 +113,17 @@ class LearningSoFar:
         return (KL_PER_SQUARED_LR_ADAPTER if adapter else KL_PER_SQUARED_LR) * self.total * self.total
 
     def kl_would_show(self, row: MetricRow, *, adapter: bool, floor: float | None = None) -> bool:
-        """Whether that KL is one that the row's log and arithmetic (``floor``, else the usual) can show."""
+        """Whether the row's log and arithmetic (``floor``, else the usual one) can show that KL."""
         return self.expected_kl(adapter=adapter) >= max(self.resolution(row) or 0.0, floor or self.floor)
 
 
 class Decimals:
-    """Tells a log whose numbers were rounded to a few decimals from one that prints them in full, by the numbers.
+    """Finds out by the numbers whether a log rounds to a few decimals or prints them in full.
 
     Follows the rows of one attempt whose channel does not say how it rounds.
 
-    Four significant digits (transformers 5) are few decimals too, but show every number above 0 as one. There a number
-    of 1 or more has fewer decimals than a smaller one, while rounding gives both the same.
+    Four significant digits (transformers 5) are few decimals too, but never turn a number above 0 into 0. With them, a
+    number of 1 or more has fewer decimals than a smaller one, while rounding gives both the same.
     """
 
     __slots__ = ("_large", "_metrics", "_most", "_values")
@@ -133,7 +134,7 @@ class Decimals:
         self._metrics: set[str] = set()
 
     def add_row(self, row: MetricRow) -> None:
-        """Look at the fractions of a train row."""
+        """Take the fractions of a train row."""
         if self._most > MOST_DECIMALS:
             return
         for metric, value in row.values.items():
@@ -147,7 +148,7 @@ class Decimals:
 
     @property
     def resolution(self) -> float | None:
-        """The smallest non-zero number that the log can show; None: numbers are printed in full, or it is not known."""
+        """The smallest non-zero number that the log can show; None if numbers are printed in full, or if unknown."""
         rounded = self._most == self._large <= MOST_DECIMALS
         if not rounded or self._values < LEAST_VALUES or len(self._metrics) < LEAST_METRICS:
             return None
@@ -155,26 +156,27 @@ class Decimals:
 
 
 def _decimals(value: float, least: int) -> int:
-    """How many decimals a number has, ``least`` at least and one more than can be meant at most."""
+    """The number of decimals of a value: at least ``least``, at most ``MOST_DECIMALS`` + 1."""
     while least <= MOST_DECIMALS and round(value, least) != value:
         least += 1
     return least
 
 
 MASKS = "mask_truncated_completions"
-"""The setting that leaves cut completions out of the loss."""
+"""The setting that leaves truncated completions out of the loss."""
 RARE = 0.1
-"""Share of micro-batches without a token up to which means over all of them still tell of the policy. Their entropy and
-KL are logged as 0 (TRL 1.16.0: 0.37 where every token sampled had 3.73)."""
+"""Share of micro-batches without a token up to which means over all of them still describe the policy. Their entropy
+and KL are logged as 0 (TRL 1.16.0: 0.37 where every token sampled had 3.73)."""
 
 
 class MaskedLoss:
-    """Follows train rows; ``whole`` says that the loss of the newest one held no token.
+    """Tracks whether losses held tokens; ``whole`` says that the loss of the newest train row held none.
 
-    ``chance`` (0…1) is the probability that its last step, whose gradient norm the row has, was one; ``diluted`` says
-    that its means of entropy and KL hold the zeros of many micro-batches without a token. Both go by the share of cut
-    completions in the newest generation: it feeds several steps, some of which may get only cut ones, and the rows in
-    between carry no share. ``left_out`` says that cut ones are left out, or may be and are all.
+    ``chance`` (0…1) is the probability that its last step, which the logged gradient norm belongs to, held none;
+    ``diluted`` says that its mean entropy and KL include the zeros of many micro-batches without a token. Both use the
+    truncated share of the newest generation: it feeds several steps, some of which may get only truncated completions,
+    and the rows in between carry no share. ``left_out`` says that truncated completions are left out, or may be and all
+    are truncated.
     """
 
     __slots__ = ("_last_step", "chance", "cut", "diluted", "left_out", "whole")
@@ -187,7 +189,7 @@ class MaskedLoss:
         self._last_step = 0
 
     def add_row(self, row: MetricRow, masks: object, number_of: Callable[[str], float | None]) -> None:
-        """Account for a train row; ``masks``: the setting (None: not known); ``number_of`` gives another setting."""
+        """Take a train row; ``masks``: the setting (None: unknown); ``number_of`` gives another setting."""
         cut = number(row, "completion_truncated_ratio")
         self.cut = self.cut if cut is None else min(1.0, max(0.0, cut))
         single, self._last_step = row.step == self._last_step + 1, row.step

@@ -1,4 +1,4 @@
-"""Canonical metric and setting names: the single list that data files, detectors, exporter and docs agree on."""
+"""Canonical metric and setting names: the one list for data files, detectors, the exporter and the docs."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ LABELLED = frozenset({"reward_function_mean", "reward_function_std", "eval_score
 """Metrics with one label (``function``)."""
 
 MAX_FUNCTIONS = 512
-"""Reward functions of one channel that are read. Runs have up to a few dozen; keys that hold a step or an id make a new
-name on every row, and each costs about 1 KB for as long as the run is watched."""
+"""Most reward functions read per channel. Runs have up to a few dozen; keys that hold a step or an id make a new name
+on every row, and each costs about 1 KB for as long as the run is watched."""
 
 SETTINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -136,7 +136,7 @@ def labelled(metric: str, label: str) -> str:
 
 
 def split_label(key: str) -> tuple[str, str | None]:
-    """The metric and label of a key made by ``labelled``; label None for plain metrics."""
+    """The metric and label of a key made by ``labelled``; the label is None for plain metrics."""
     if key.endswith("]"):
         metric, _, label = key[:-1].partition("[")
         return metric, label

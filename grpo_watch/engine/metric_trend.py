@@ -1,4 +1,4 @@
-"""Tracks of one metric: newest values against the first and extreme means, over few rows and over many; its noise."""
+"""Tracks of one metric: newest values against the first and extreme means, over few and over many rows; its noise."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ NOISE_FACTOR = 6.0
 """A fall of the reward must exceed this many standard errors of the difference of two means: the extremes of 100,000
 noisy rows lie about 8 standard errors of one mean apart."""
 ROWS = 25
-"""Rows of the mean. One group of a few completions per row (the usual single-GPU run) has a noise of the size of the
-reward itself: 0.76 at a best of 2.4, 0.23 at 0.78 in two public runs. A mean of 5 rows can't tell its loss."""
+"""Rows averaged. One group of a few completions per row (the usual single-GPU run) has noise the size of the reward
+itself: 0.76 at a best of 2.4, 0.23 at 0.78 in two public runs. A mean of 5 rows can't show that it is lost."""
 BEGINNING = 5
-"""First rows that say where the run began: in ``ROWS`` of them half of the gain may be over."""
+"""Rows that give the run's start: over ``ROWS`` of them half of the gain may have passed."""
 SPREADS = 1.5
-"""A fall that is wider than the rewards of completions ever lay apart, in standard deviations. Collapses of three
+"""Multiple of the standard deviation of completions' rewards from which a fall counts as large. Collapses of three
 public runs: 2.9 to 4.4; healthy real runs: 1.5 once (a resume that kept half of its gain), else 0.8. Rewards of 0 and 1
 with a deviation of 0.5 must fall by 0.75."""
 
 
 class LongMean:
-    """``mean`` is that of the newest ``ROWS`` values (None until they are in), ``highest`` the best so far.
+    """The ``mean`` of the newest ``ROWS`` values (None until they are in); ``highest`` is the best so far.
 
     ``start`` is the mean of the first ``BEGINNING`` values.
     """
@@ -52,9 +52,9 @@ class LongMean:
             self.highest = max(self.highest, mean)
 
     def fell(self, share: float, noise: float, newest: float, spread: float) -> bool:
-        """Whether ``share`` of the best mean (or of the gain) is lost, beyond what ``noise`` of a row explains.
+        """Whether ``share`` of the best mean (or of the gain) is lost, beyond what a row's ``noise`` explains.
 
-        ``newest`` is the mean of the last few rows: what has come back is not lost any more. ``spread`` as in ``lost``.
+        ``newest`` is the mean of the last few rows, which may have recovered. ``spread`` as in ``lost``.
         """
         if self.mean is None or self.start is None:
             return False
@@ -67,9 +67,9 @@ class LongMean:
 def lost(best: float, gain: float, share: float, spread: float) -> float:
     """How far a reward must fall to have lost ``share`` of its best (or of its gain since the start).
 
-    A best at or below zero has no natural scale: it must at least double, or lose ``share`` of the gain. Where a
-    constant is added to every reward, zero says nothing at all. So a fall also counts that is ``SPREADS`` times as
-    wide as the ``spread`` of single completions ever was (negative: not known) and takes ``share`` of the gain.
+    A best at or below zero has no natural scale: it must at least double, or lose ``share`` of the gain. If a constant
+    is added to every reward, zero means nothing. So a fall also counts that is ``SPREADS`` times the largest ``spread``
+    of single completions (negative: unknown) and takes ``share`` of the gain.
     """
     from_zero = share * max(best, gain) if best > 0.0 else max(-best, share * gain)
     scale = from_zero if spread < 0.0 else min(from_zero, max(SPREADS * spread, share * gain))
@@ -77,19 +77,19 @@ def lost(best: float, gain: float, share: float, spread: float) -> float:
 
 
 WIDTH = 5
-"""Values of which the newest mean, the first one and the extremes are taken (rows that carry the metric)."""
+"""Values (rows that carry the metric) over which the newest, first and extreme means are taken."""
 LEAST_STEPS = 7
-"""Steps between rows from which the noise of the reward is known well enough."""
+"""Steps between rows needed to know the noise of the reward."""
 LAST = 3
-"""Rows at the end of a log that show a fall when no more will come."""
+"""Rows at the end of a log that suffice to show a fall."""
 CHANCE = 0.01
-"""Chance of so many rows without spread at which they are no sign: a demo on two completions a step has 4 of 5 such
-rows in a row while it learns (its usual share is 0.4)."""
+"""Chance from which so many rows without spread are no sign: a demo on two completions a step has 4 of 5 such rows in a
+row while it learns (its usual share is 0.4)."""
 WHOLE = frozenset({0.0, 1.0})
 EDGE = 0.05
 """Share of the run's own range of rewards that counts as its top or bottom."""
 NEARLY_ALL = 0.02
-"""Distance from 1 at which a mean of 0/1 rewards is that of solved prompts: one completion in fifty is wrong."""
+"""Distance from 1 within which a mean of 0/1 rewards means solved prompts: one completion in fifty is wrong."""
 
 
 VARIED = 3
@@ -97,9 +97,9 @@ VARIED = 3
 
 
 def at_maximum(rewards: Sequence[float], lowest: float, highest: float) -> bool:
-    """Whether these rewards are a maximum: above 0, at the top of what the run has seen, and of 0…1 or without a dip.
+    """Whether these rewards are a maximum: above 0, at the top of the run's range, and of 0…1 or without a dip.
 
-    A reward that never left its first value says nothing, and one that still rises has not reached it.
+    False for a reward that never left its first value, and for one that still rises.
     """
     if not rewards or highest <= FLOAT_NOISE or highest - lowest <= FLOAT_NOISE:
         return False
@@ -142,7 +142,7 @@ class MetricTrend:
             self.first = value
 
     def ratio(self, reference: float | None) -> float:
-        """The newest mean as a multiple of ``reference``; 1 while unknown or where the reference is not positive."""
+        """The newest mean as a multiple of ``reference``; 1 while unknown or if the reference is not positive."""
         return 1.0 if self.mean is None or reference is None or reference <= 0.0 else self.mean / reference
 
     def moved(self, times: float) -> bool:
@@ -155,13 +155,13 @@ class MetricTrend:
         return self.mean <= bar and median(self.newest) <= bar
 
     def rewind(self) -> None:
-        """A new attempt: what the run was at its start and its extremes stay, the newest values go."""
+        """Begin a new attempt: start and extremes stay, the newest values go."""
         self.newest.clear()
         self.mean = None
 
 
 class CountedTrend(MetricTrend):
-    """A track of shares with the mean of all its values: ``total`` of ``rows``; ``whole``: each was 0 or 1."""
+    """A track of shares that also keeps the ``total`` of all ``rows``; ``whole``: each was 0 or 1."""
 
     __slots__ = ("rows", "total", "whole")
 
@@ -177,9 +177,9 @@ class CountedTrend(MetricTrend):
         self.whole = self.whole and value in WHOLE
 
     def by_chance(self) -> bool:
-        """Whether rows of one group each, whose shares are 0 or 1, may be this high by the usual share of those before.
+        """Whether chance may give rows of one group each (shares of 0 or 1) a mean this high, by their usual share.
 
-        With several groups in a row, or fewer values than ``WIDTH``, the answer is False.
+        False for rows of several groups, or for fewer than ``WIDTH`` values.
         """
         if not self.whole or len(self.newest) < WIDTH:
             return False
@@ -190,10 +190,10 @@ class CountedTrend(MetricTrend):
 
 
 class NoisyTrend(MetricTrend):
-    """A track with its ``noise``: the standard deviation of a row, from the steps between rows; 0 while unknown.
+    """A track with its ``noise``: a row's standard deviation, from the differences between rows; 0 while unknown.
 
-    Steps are taken instead of distances from a mean, so that a trend hardly counts; squared, because sparse rewards
-    come in rare large steps. ``rows`` counts the steps between rows so far.
+    Differences are used instead of distances from a mean, so that a trend hardly counts; squared, because sparse
+    rewards come in rare large jumps. ``rows`` counts the differences so far.
     """
 
     __slots__ = ("_before", "_squares", "noise", "rows")
@@ -209,20 +209,20 @@ class NoisyTrend(MetricTrend):
         super().push(value)
         if self._before is not None:
             self.rows += 1
-            self._squares += (value - self._before) * (value - self._before)  # a power would raise where it overflows
-            self.noise = sqrt(self._squares / self.rows / 2.0)  # a step between two rows has twice a row's variance
+            self._squares += (value - self._before) * (value - self._before)  # a power would raise on overflow
+            self.noise = sqrt(self._squares / self.rows / 2.0)  # a difference of two rows has twice a row's variance
         self._before = value
 
     def rewind(self) -> None:
-        """A new attempt; the noise stays known."""
+        """Begin a new attempt; the noise stays known."""
         super().rewind()
         self._before = None
 
 
 class RewardTrend(NoisyTrend):
-    """The track of the reward; ``spread`` follows how far the rewards of single completions lie apart.
+    """The track of the reward; ``spread`` tracks the standard deviation of single completions' rewards.
 
-    That is the same when a constant is added to them. ``same`` counts the newest rows with one and the same reward,
+    A constant added to all rewards does not change it. ``same`` counts the newest rows with an identical reward,
     ``same_before`` the most such rows before them.
     """
 
@@ -243,7 +243,7 @@ class RewardTrend(NoisyTrend):
 
     @property
     def varies(self) -> bool:
-        """Whether the newest rewards are ``VARIED`` different ones and no maximum.
+        """Whether the newest rewards have ``VARIED`` different values and are no maximum.
 
         Groups with a signal give such rewards; so do flat groups of changing prompts.
         """
@@ -256,17 +256,17 @@ class RewardTrend(NoisyTrend):
 
     @property
     def beyond_noise(self) -> float:
-        """The least difference between two means of ``WIDTH`` rows that chance does not explain."""
+        """The least difference between two means of ``WIDTH`` rows that noise does not explain."""
         return NOISE_FACTOR * self.noise * sqrt(2.0 / WIDTH)
 
     def fell(self, share: float) -> bool:
-        """Whether the newest rewards lie so far below the best, and the noise is known."""
+        """Whether the newest rows have lost ``share`` of the best, beyond a known noise."""
         return self.rows >= LEAST_STEPS and self.below_best(share, NOISE_FACTOR)
 
     def below_best(self, share: float, errors: float) -> bool:
         """Whether the newest mean and median both lie ``share`` of the best level (or of the gain) below the best.
 
-        They must do so by that many standard errors.
+        They must also lie ``errors`` standard errors below it.
         """
         if self.mean is None or self.start is None:
             return False
@@ -277,14 +277,14 @@ class RewardTrend(NoisyTrend):
         return fell >= noise and 0.0 < self.scale(share) <= fell
 
     def ends_low(self, share: float, errors: float = NOISE_FACTOR) -> bool:
-        """Whether each of the newest ``LAST`` rows lies ``share`` of the best below it, by so many standard errors."""
+        """Whether each of the newest ``LAST`` rows lies ``share`` and ``errors`` standard errors below the best."""
         if self.start is None or self.rows < LEAST_STEPS or len(self.newest) < LAST:
             return False
         scale, lost = self.scale(share), self.highest - max(list(self.newest)[-LAST:])
         return 0.0 < scale <= lost and lost >= errors * self.noise * sqrt(1.0 / LAST + 1.0 / WIDTH)
 
     def scale(self, share: float) -> float:
-        """How far below the best ``share`` of it is lost; 0 while there is no best."""
+        """How far below the best a loss of ``share`` of it lies; 0 while there is no best."""
         if self.start is None:
             return 0.0
         return lost(self.highest, self.highest - self.start, share, self.spread.highest)
@@ -297,6 +297,6 @@ class RewardTrend(NoisyTrend):
         return gain > self.beyond_noise and self.mean >= self.start + gain / 2
 
     def rewind(self) -> None:
-        """A new attempt; noise and spread stay known."""
+        """Begin a new attempt; noise and spread stay known."""
         super().rewind()
         self.spread.rewind()

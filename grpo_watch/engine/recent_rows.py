@@ -1,4 +1,4 @@
-"""The newest train rows of a run, the last few as they came and older ones packed; and how fast it goes."""
+"""The newest train rows of a run (the last few whole, older ones packed), and the run's pace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from grpo_watch.engine.evidence import number
 from grpo_watch.engine.records import NOTHING, MetricRow
 
 RECENT = 512
-"""Rows that are kept."""
+"""Rows kept."""
 WHOLE = 32
-"""Rows that are kept as they came: what most rules look back at. A row of forty metrics takes 4 KB, packed 0.6 KB."""
+"""Rows kept whole, as most rules use them. A row of forty metrics takes 4 KB, packed 0.6 KB."""
 
 
 class _Packed(NamedTuple):
@@ -30,7 +30,7 @@ class _Packed(NamedTuple):
 
 
 class RecentRows:
-    """At most 512 rows, oldest first. Of rows before the last 32 the keys as they were logged (``raw``) are gone."""
+    """At most 512 rows, oldest first. Rows before the last 32 have lost ``raw``, their keys as logged."""
 
     def __init__(self) -> None:
         self._whole: deque[MetricRow] = deque()
@@ -38,7 +38,7 @@ class RecentRows:
         self._names: tuple[str, ...] = ()
 
     def append(self, row: MetricRow) -> None:
-        """Add the newest row; the oldest one goes once there are 512."""
+        """Add the newest row; beyond 512, the oldest one is dropped."""
         self._whole.append(row)
         if len(self._whole) > WHOLE:
             self._older.append(self._pack(self._whole.popleft()))
@@ -55,11 +55,11 @@ class RecentRows:
         return _Packed(bare, self._names, numbers)
 
     def newest(self, count: int) -> list[MetricRow]:
-        """The newest rows as they came, oldest first: so many (32 at most), or all that there are."""
+        """The newest ``count`` rows (32 at most) as they came, oldest first; fewer if there are fewer."""
         return list(self._whole)[-count:]
 
     def step_back(self, metric: str, count: int) -> int | None:
-        """The step of the ``count``-th newest row that carries the metric, or of the oldest; None where none does."""
+        """The step of the ``count``-th newest row with the metric, or of the oldest one; None if no row has it."""
         steps = (row.step for row in reversed(self) if row.values.get(metric) is not None)
         return next(iter(deque(islice(steps, count), maxlen=1)), None)
 
@@ -70,7 +70,7 @@ class RecentRows:
         return chain(map(_unpacked, self._older), self._whole)
 
     def __reversed__(self) -> Iterator[MetricRow]:
-        """The rows, newest first, unpacked as far as they are asked for."""
+        """The rows, newest first, unpacked on demand."""
         return chain(reversed(self._whole), map(_unpacked, reversed(self._older)))
 
 
@@ -84,7 +84,7 @@ WINDOW_ROWS = 50
 class Pace:
     """Median seconds per optimizer step, and the longest wait for a row, over the last rows.
 
-    The time between two attempts is no pace. Prefers the logged step time, then the producer's clock, then arrival
+    The time between two attempts is left out. Prefers the logged step time, then the producer's clock, then arrival
     times (which come in bursts when a log is block-buffered, so that their median may be near zero: callers keep a
     floor).
     """
@@ -97,7 +97,7 @@ class Pace:
         self._before = (0, 0)
 
     def add_row(self, row: MetricRow) -> None:
-        """Account for one train row of the primary channel."""
+        """Take one train row of the primary channel."""
         clock = row.time if row.time is not None else row.seen
         step, seconds = row.step, number(row, "step_seconds")
         known, before = self._before
@@ -121,14 +121,14 @@ class Pace:
     def longest_wait(self) -> float:
         """Seconds of the longest wait between two rows of the window; 0 until known.
 
-        Rows that generate take many times longer than rows that reuse a batch (41 times in a real run of ms-swift
-        4.6.0 with two iterations), and a row may stand for ``logging_steps`` steps.
+        Rows that generate take many times longer than rows that reuse a batch (41 times in a real run of ms-swift 4.6.0
+        with two iterations), and a row may cover ``logging_steps`` steps.
         """
         return max(self.waits, default=0.0)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: ``45 seconds``, ``12 minutes``, ``3 hours``, ``2 days``."""
+    """Seconds in words: ``45 seconds``, ``12 minutes``, ``3 hours``, ``2 days``."""
     for unit, size in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -21,14 +21,14 @@ NOTHING: Mapping[str, float | None] = MappingProxyType({})
 
 
 class Stream(str, Enum):
-    """Which sequence of steps a row belongs to: that of training, or that of evaluations on held-out data."""
+    """The sequence of steps that a row belongs to: training, or evaluations on held-out data."""
 
     TRAIN = "train"
     EVAL = "eval"
 
 
 class ChannelKind(IntEnum):
-    """The static order in which channels of one run are trusted (lower wins): precision first, then liveness."""
+    """How channels of one run are trusted, lower first: by precision, then by liveness."""
 
     CALLBACK = 0
     JSONL = 1
@@ -43,9 +43,9 @@ class ChannelKind(IntEnum):
 class Cursor:
     """How far a source was read.
 
-    ``source`` is the source's name, ``identity`` names the file as it was (device, inode, head fingerprint; empty
-    where there is no file), ``position`` is a byte offset or a step. ``state`` is what the parser must remember across
-    a restart (small, JSON scalars only), e.g. the last step shown by a progress bar.
+    ``source`` is the source's name, ``identity`` identifies the file (device, inode, head fingerprint; empty if there
+    is no file), ``position`` is a byte offset or a step. ``state`` is what the parser must remember across a restart
+    (small, JSON scalars only), e.g. the last step shown by a progress bar.
     """
 
     source: str
@@ -57,10 +57,10 @@ class Cursor:
 class RawRow(NamedTuple):
     """One complete row as a framework logged it, keys untouched.
 
-    ``step`` is the optimizer step where the channel knows it. ``segment`` orders the files of one channel kind that
-    follow each other (a resume's new folder): a higher segment is a new attempt. ``values`` keeps ``None`` for a key
-    logged as null. ``time`` is the producer's own time, ``seen`` the driver's clock at a live read (Unix seconds).
-    ``resolution`` is the smallest non-zero number this channel prints (None: it prints true zeros).
+    ``step`` is the optimizer step if the channel knows it. ``segment`` orders the files of one channel kind that follow
+    each other (a resume's new folder): a higher segment is a new attempt. ``values`` keeps ``None`` for a key logged as
+    null. ``time`` is the producer's own time, ``seen`` the driver's clock at a live read (Unix seconds). ``resolution``
+    is the smallest non-zero number this channel prints (None: it prints true zeros).
     """
 
     channel: str
@@ -79,8 +79,8 @@ class RawRow(NamedTuple):
 class MetricRow(NamedTuple):
     """One optimizer step (or logging window), or one evaluation, in canonical names (docs/decisions/0007).
 
-    ``values`` maps canonical names to numbers; NaN and infinities stay, ``None`` means logged as null. Labelled
-    metrics are written ``name[label]`` (see ``names.labelled``); those of an evaluation are ``eval_score[…]`` alone.
+    ``values`` maps canonical names to numbers; NaN and infinities stay, ``None`` means logged as null. Labelled metrics
+    are written ``name[label]`` (see ``metric_names.labelled``); those of an evaluation are ``eval_score[…]`` alone.
     ``raw`` is the row as it was logged. ``supplement`` marks a row that only adds keys which the primary channel lacks.
     """
 
@@ -98,7 +98,7 @@ class MetricRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompletionSummary:
-    """What one dumped generation batch says, group by group; ``by_prompt``: a group is what shares a prompt.
+    """One dumped generation batch, group by group; ``by_prompt``: completions are grouped by equal prompts.
 
     ``complete`` is False when the groups could not be recovered, with a ``reason``; ``odd`` columns differ in length.
     """
@@ -117,7 +117,7 @@ class CompletionSummary:
 
 @dataclass(frozen=True, slots=True)
 class TensorDigest:
-    """One tensor of a checkpoint (dtype FILE: a whole file): its bytes as xxh3_128 hex, what a reader must not miss."""
+    """One tensor of a checkpoint (dtype FILE: a whole file): its bytes as xxh3_128 hex, and its suspicious values."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -132,7 +132,7 @@ class TensorDigest:
 
 
 class CheckpointKind(str, Enum):
-    """What weight files hold, or what was read in memory: parameters that are trained, or frozen ones."""
+    """The contents of weight files, or of memory: trained or frozen parameters."""
 
     FULL = "full"
     ADAPTER = "adapter"
@@ -141,13 +141,13 @@ class CheckpointKind(str, Enum):
 
 
 SAVED = frozenset({CheckpointKind.FULL, CheckpointKind.ADAPTER})
-"""What lies on the disk and can be resumed from; the other kinds were read in memory."""
+"""Kinds that lie on the disk and can be resumed from; the others were read in memory."""
 TRAINED = SAVED | {CheckpointKind.PROBE}
-"""What training should change."""
+"""Kinds that training should change."""
 
 
 def evidence_of(kind: CheckpointKind) -> str:
-    """What a detector's ``needs`` call a digest of this kind."""
+    """The name of this kind in a detector's ``needs``."""
     return "checkpoints" if kind in SAVED else "probe"
 
 
@@ -155,9 +155,9 @@ def evidence_of(kind: CheckpointKind) -> str:
 class CheckpointDigest:
     """Checksums of one complete checkpoint; ``problems`` names files that can't be used (truncated, empty, refused).
 
-    ``replicas``: groups of tensors that must agree, as several ranks hold each.
-    ``optimizer``: checksums of its ``moments`` and ``masters``. ``base``: the base model's folder, if all is still it.
-    ``unrelated``: of how many matrices the values have nothing in common with the checkpoint before, and of how many.
+    ``replicas``: groups of tensors that must agree, since several ranks hold each. ``optimizer``: checksums of its
+    ``moments`` and ``masters``. ``base``: the base model's folder, if all tensors equal it. ``unrelated``: how many
+    matrices have nothing in common with the previous checkpoint's, and out of how many.
     """
 
     channel: str
@@ -195,12 +195,12 @@ class RunConfig:
     channel: str = ""
     segment: int = 0
     precedence: int = 1
-    columns: Mapping[str, str] = field(default_factory=dict)  # canonical name → the user's name of it
+    columns: Mapping[str, str] = field(default_factory=dict)  # canonical name → the user's name for it
     guessed: Mapping[str, str] | None = None  # raw key → guessed metric; None: as before
 
 
 class EventKind(str, Enum):
-    """What a source can say besides rows."""
+    """What a source can report besides rows."""
 
     STARTED = "started"
     FINISHED = "finished"
@@ -220,9 +220,9 @@ class EventKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that is not a row: a traceback, an end marker, a rejected configuration, an unreadable source.
+    """Something other than a row: a traceback, an end marker, a rejected configuration, an unreadable source.
 
-    ``channel`` names its subject: a channel, the broken rule, the sink that gets nothing.
+    ``channel`` names its subject: a channel, the broken rule, the receiver that gets nothing.
     """
 
     channel: str
@@ -257,7 +257,7 @@ class Activity:
 class ChannelOpened:
     """Discovery found a channel of the run; sent before any of its items, so that no verdict depends on arrival order.
 
-    ``shows_end`` says whether the end of a run shows in this channel (the job's own console, ms-swift's JSONL).
+    ``shows_end`` says whether this channel shows the end of a run (the job's own console, ms-swift's JSONL).
     """
 
     channel: str
@@ -277,7 +277,7 @@ class ChannelElected:
 
 
 class EndState(str, Enum):
-    """What the user says about the run's end; UNKNOWN lets the clock decide."""
+    """The run's end as the user declares it; UNKNOWN lets the clock decide."""
 
     UNKNOWN = "unknown"
     RUNNING = "running"
@@ -305,16 +305,16 @@ Item: TypeAlias = (
     | ChannelElected
     | Tick
 )
-"""What sources and the driver put into a pipeline; also what the store keeps."""
+"""The input of a pipeline, from sources and the driver; also what the store keeps."""
 
 Record: TypeAlias = (
     MetricRow | CompletionSummary | CheckpointDigest | RunConfig | AdvisoryMet | RunEvent | Progress | Activity | Tick
 )
-"""What the engine is fed: items, with raw rows replaced by canonical ones."""
+"""The input of the engine: items, with raw rows replaced by canonical ones."""
 
 
 class Verdict(str, Enum):
-    """What a detector says about its symptom at one record."""
+    """A detector's verdict about its symptom at one record."""
 
     OK = "ok"
     BREACH = "breach"
@@ -339,10 +339,10 @@ class Reading:
     """A detector's answer to one record.
 
     ``key`` separates alerts of one rule (a tensor set, a reward function; empty for most). ``severity`` overrides the
-    rule's when the evidence asks for it. ``step`` is set when the reading is about another step than the record's
-    (a join), ``first_step`` when the symptom began earlier than this step (the older checkpoint of an identical pair),
-    ``attempt`` when it is about an attempt that is over.
-    ``immediate`` fires without waiting for the rule's distance: one record is proof. ``headline`` replaces the rule's.
+    rule's. ``step`` is set if the reading is about another step than the record's (a join), ``first_step`` if the
+    symptom began earlier than this step (the older checkpoint of an identical pair), ``attempt`` if it is about an
+    attempt that is over. ``immediate`` fires without waiting for the rule's distance: one record is proof. ``headline``
+    replaces the rule's.
     """
 
     verdict: Verdict

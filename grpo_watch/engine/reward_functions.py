@@ -1,4 +1,4 @@
-"""The reward functions of a row, and the weights with which a trainer adds them up, as far as advantages agree."""
+"""The reward functions of a row, their weights in the total, and whether advantages agree with these."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ADVANTAGE = "advantage"
 
 
 def weights_in(value: object) -> tuple[float, ...]:
-    """The weights in a setting: numbers, or a text of numbers with spaces, commas or brackets; empty where it is none.
+    """The weights in a setting: numbers, or a text of numbers with spaces, commas or brackets; empty if it holds none.
 
     ``[1.0, -0.5]`` (YAML, JSON), ``"1.0 -0.5"`` (a command line) and ``0.5`` (one function) are weights; null, NaN,
-    infinities and anything else say nothing.
+    infinities and anything else are not.
     """
     if isinstance(value, str):
         parts: Sequence[object] = value.strip().strip("[]()").replace(",", " ").split()
@@ -33,7 +33,7 @@ def weights_in(value: object) -> tuple[float, ...]:
 
 
 def spelled(value: object) -> str | None:
-    """Weights as a setting holds them (``1 -0.5 0``); None where the value is no list of weights."""
+    """Weights as a setting holds them (``1 -0.5 0``); None if the value is no list of weights."""
     return " ".join(f"{weight:.12g}" for weight in weights_in(value)) or None
 
 
@@ -43,22 +43,22 @@ def names_of(group: GroupSummary) -> list[str]:
 
 
 def whole_columns(group: GroupSummary) -> dict[str, list[float]]:
-    """The group's scores by function, and its advantages; empty where one is missing or no number."""
+    """The group's scores by function, and its advantages; empty if a value is missing or not finite."""
     found = {name: [score for score in scores if score is not None] for name, scores in group.rewards.items()}
     whole = all(len(scores) == group.size and all(map(isfinite, scores)) for scores in found.values())
     return found if whole else {}
 
 
 def fit(groups: Sequence[GroupSummary], weights: Sequence[float]) -> bool:
-    """Whether there is one weight for each function of every group that was scored."""
+    """Whether there is one weight for each function of every scored group."""
     scored = [names for group in groups if (names := names_of(group))]
     return bool(weights and scored) and all(len(names) == len(weights) for names in scored)
 
 
 def weighed(groups: tuple[GroupSummary, ...], weights: Sequence[float]) -> tuple[GroupSummary, ...]:
-    """The groups with scores as they count in the total: times their weight, and none where that is 0.
+    """The groups with scores multiplied by their weights, and without functions of weight 0.
 
-    Weights that do not fit change nothing; nor do weights of 0 alone, which leave no total.
+    Weights that do not fit change nothing; nor do weights that are all 0, which leave no total.
     """
     if not fit(groups, weights) or not any(weights) or all(weight == 1.0 for weight in weights):
         return groups
@@ -76,14 +76,14 @@ def _times(group: GroupSummary, weights: Sequence[float]) -> Mapping[str, tuple[
 
 
 TOTALS = ("total", "total_reward", "overall", "reward", "sum")
-"""Names under which scripts log the weighted total with its components; it is not one of them."""
+"""Names under which scripts log the weighted total beside its components."""
 
 LAYOUTS = 64
-"""Layouts remembered at most (bounds memory where each row differs)."""
+"""Most layouts remembered (bounds memory if every row differs)."""
 
 
 class RewardFunctionKeys(NamedTuple):
-    """One reward function, the keys of its mean and its standard deviation, and its weight in the total."""
+    """One reward function: the keys of its mean and its standard deviation, and its weight in the total."""
 
     name: str
     mean: str
@@ -92,11 +92,11 @@ class RewardFunctionKeys(NamedTuple):
 
 
 class RewardFunctions:
-    """Remembers the functions of each layout (rows of one run have two or three), and the answer for the last row.
+    """Caches the functions of each layout (rows of one run have two or three), and the answer for the last row.
 
-    One instance per run: several rules ask about the same row. ``weights`` are those that the run's settings say, in
-    the functions' order; empty where they say none, which is 1 for each. Weights of another number than functions are
-    those of something else and not used.
+    One instance per run: several rules ask about the same row. ``weights`` are those of the run's settings, in the
+    functions' order; empty if unset, which means 1 for each. Weights that don't match the number of functions belong to
+    something else and are ignored.
     """
 
     __slots__ = ("_known", "_last", "_row", "weights")
@@ -108,7 +108,7 @@ class RewardFunctions:
         self._known: dict[tuple[str, ...], tuple[RewardFunctionKeys, ...]] = {}
 
     def of(self, row: MetricRow) -> tuple[RewardFunctionKeys, ...]:
-        """The functions whose mean this row carries, in the row's order; totals are left out where others exist."""
+        """The functions whose mean this row carries, in the row's order; totals are left out if there are others."""
         if row is self._row:
             return self._last
         layout = tuple(row.values)
@@ -121,13 +121,13 @@ class RewardFunctions:
         return known
 
     def weigh(self, weights: tuple[float, ...]) -> None:
-        """From now on the functions count so much."""
+        """Set the weights of the functions."""
         if weights != self.weights:
             self.weights, self._row = weights, None
             self._known.clear()
 
     def weighed(self, groups: tuple[GroupSummary, ...]) -> tuple[GroupSummary, ...]:
-        """Dumped groups with scores as they count in the total."""
+        """Dumped groups with weighted scores."""
         return weighed(groups, self.weights)
 
 
@@ -142,17 +142,17 @@ def _found(row: MetricRow, weights: tuple[float, ...]) -> tuple[RewardFunctionKe
 
 
 FLOAT = 1e-6
-"""What rounding leaves of a sum of numbers near 1. Rows of 17 public runs agree to 7e-6 of their largest number; those
-of the one whose weights are not all 1 differ by as much as the total."""
+"""Rounding error of a sum of numbers near 1. Rows of 17 public runs agree to 7e-6 of their largest number; those of the
+one whose weights are not all 1 differ by as much as the total."""
 CLEAR = 0.01
-"""Difference of two advantages below which it is rounding (see ``scored.NOISE``)."""
+"""Difference below which two advantages count as equal up to rounding."""
 
 
 def contradicted(groups: Sequence[GroupSummary]) -> bool:
-    """Whether advantages say that the total is another one than the sum of the scores.
+    """Whether the advantages contradict the sum of the scores as the total.
 
-    In some group a completion with the higher sum has the clearly lower advantage. Weights do that which are not said,
-    as do advantages that are made of more than rewards: what the sums tell is then not to be relied on.
+    In some group, a completion with the higher sum has the clearly lower advantage. Unlogged weights cause that, and so
+    do advantages computed from more than rewards: the sums are then not reliable.
     """
     return any(_turned(group) for group in groups if group.prompts == 1)
 

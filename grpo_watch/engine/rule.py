@@ -1,4 +1,4 @@
-"""What a rule is: a detector or a condition with parameters, distances, severity and hint, and overrides."""
+"""Rules: a detector or a condition with parameters, distances, severity and hint; and overrides."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from grpo_watch.engine.sentences import Sentences
 ENGLISH = "en"
 """The language that rules, detectors and commands are written in."""
 LABEL = "label:"
-"""What a label of the user's is called in ``Override.match``."""
+"""Prefix of the user's labels in ``Override.match``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What an overlay changes of a rule for some runs only.
+    """Changes to a rule for some runs only.
 
     ``match`` holds patterns (``*``, ``?``) for ``run``, ``framework`` and the user's labels (``label:team``), all of
     which must fit; a run whose framework is not known (yet), or without the label, fits no pattern of it. ``changes``
-    are checked values of the rule's fields, ``params`` whole.
+    are checked values of the rule's fields, with ``params`` complete.
     """
 
     match: Mapping[str, str]
@@ -33,7 +33,7 @@ class Override:
     where: str = ""
 
     def fits(self, run: str, framework: str | None, labels: Mapping[str, str]) -> bool:
-        """Whether the run is meant."""
+        """Whether the override applies to the run."""
         known = {"run": run, "framework": framework, **{f"{LABEL}{name}": value for name, value in labels.items()}}
         return all(
             (said := known.get(key)) is not None and fnmatchcase(said, wanted) for key, wanted in self.match.items()
@@ -48,9 +48,9 @@ class Rule:
     """A detector (or a ``when`` expression) with parameters, distances and a severity.
 
     Fires when ``step - first_step >= for_steps`` and at least ``min_observations`` records breach; resolves after
-    ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition. ``hints`` say what to do in a
-    framework for which ``hint`` is not right. ``headline`` is the summary in a few plain words; it may name the
-    ``{step}`` at which the rule fired. Where ``language`` is not that of detectors, ``sentences`` are theirs in it.
+    ``keep_firing_steps`` without a breach. ``where`` is ``file:line`` of its definition. ``hints`` are the fixes for
+    frameworks for which ``hint`` is not right. ``headline`` is the summary in a few plain words; it may name the
+    ``{step}`` at which the rule fired. If ``language`` is not that of detectors, ``sentences`` translate theirs.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Rule:
 
     @property
     def translated(self) -> bool:
-        """Whether its words are in another language than what detectors say."""
+        """Whether its language differs from that of detectors' messages."""
         return self.language != ENGLISH
 
     @property
@@ -82,7 +82,7 @@ class Rule:
         return self.enabled or any(override.changes.get("enabled") for override in self.overrides)
 
     def on(self, run: str, framework: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> Rule:
-        """The rule as it is for one run: itself with every override that fits, the later ones over the earlier."""
+        """The rule with every override that fits the run applied, later ones last."""
         rule = self
         for override in self.overrides:
             if override.fits(run, framework, labels):
@@ -90,28 +90,28 @@ class Rule:
         return rule
 
     def changed(self, changes: Mapping[str, Any], where: str) -> Rule:
-        """The rule with some of its fields changed; mappings key by key. A new ``hint`` stands for all frameworks."""
+        """The rule with some fields changed; mappings merge by key. A new ``hint`` replaces those for frameworks."""
         before = replace(self, hints={}) if "hint" in changes else self
         merged = {key: {**getattr(before, key), **changes[key]} for key in changes.keys() & _BY_KEY}
         changes = {"hints": before.hints, **changes}
         return replace(self, **{**changes, **merged}, where=where)
 
     def says(self, message: str) -> str:
-        """What a finding says: the detector's words; English ones after the rule's, where the reader's lack them."""
+        """A finding's message: the detector's, or the summary; untranslated ones follow the summary in English."""
         if not (message and self.translated):
             return message or self.summary
         return self.sentences.said(message) or f"{self.summary} {message}"
 
     def tells(self, text: str) -> str:
-        """The detector's words in the reader's language, as far as it has them."""
+        """The detector's text in the rule's language, or in English if it has no translation."""
         return (self.sentences.said(text) or text) if self.translated else text
 
     def headline_at(self, severity: Severity) -> str:
-        """The headline, which says what readings of the rule's own severity prove; of weaker ones none."""
+        """The headline; empty below the rule's own severity, for which it is worded."""
         return self.headline if severity.rank >= self.severity.rank else ""
 
     def advice(self, framework: str | None, own: str = "") -> str:
-        """What to do: the detector's ``own`` words, else the rule's, in those of the run's framework if it has some."""
+        """The fix: the detector's ``own`` words, else the rule's hint for the run's framework, else its general one."""
         general = self.hints.get(framework or "", self.hint)
         if not (own and self.translated):
             return own or general
@@ -122,14 +122,14 @@ _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 def general(hint: str) -> str:
-    """The hint where no finding is at hand: what a finding would fill in is in capitals, as in a usage line."""
+    """The hint without a finding: each ``{key}`` is shown in capitals, as in a usage line."""
     return _PLACE.sub(lambda place: place[1].upper(), hint)
 
 
 def filled(hint: str, evidence: Mapping[str, Scalar]) -> str:
-    """The hint with each ``{key}`` of the evidence replaced by its value; what the evidence lacks stays as it is.
+    """The hint with each ``{key}`` replaced by its value in the evidence; unknown keys stay.
 
-    Texts come from the run's folder and may be in a command, so they are quoted as a shell wants them.
+    Texts come from the run's folder and may end up in a command, so they are quoted for the shell.
     """
 
     def value(place: re.Match[str]) -> str:

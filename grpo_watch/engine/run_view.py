@@ -1,4 +1,4 @@
-"""What detectors may know of the run that they judge, besides the record at hand."""
+"""The run's state that detectors may read, besides the record at hand."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from grpo_watch.engine.trend import Trend
 
 @dataclass(slots=True)
 class GuessedNames:
-    """Raw keys by channel and the canonical metrics that they were read as."""
+    """Raw keys by channel, and the canonical metrics that they were read as."""
 
     by_channel: dict[str, Mapping[str, str]] = field(default_factory=dict)
     metrics: frozenset[str] = frozenset()
 
     def add_config(self, config: RunConfig) -> None:
-        """Take over what a channel's rows are read by."""
+        """Take the guessed names of a channel."""
         if config.guessed is not None:
             self.by_channel[config.channel] = config.guessed
             self.metrics = frozenset(split_label(metric)[0] for metric in self.names().values())
@@ -51,23 +51,23 @@ class GuessedNames:
 
 MOST_NOTES = 50
 ENDED = 3600.0
-"""Seconds without a row after which the last rows are all that will be seen for now."""
+"""Seconds without a row after which no more rows are expected for now."""
 
 
 class RunView:
     """Progress, configuration and latest values of one run; detectors only read them.
 
-    ``learning`` and ``masked`` have taken every train row of the attempt up to and including the one at hand, ``pace``
+    ``learning`` and ``masked`` have taken every train row of the attempt up to and including the current one, ``pace``
     those of all attempts; ``trend`` has taken every train row and dumped batch of the run. ``rows`` counts the train
     rows of the primary channel and ``recent`` holds the newest 512 of them, whatever their attempt; ``silent`` is the
-    share of the newest train row's groups without a learning signal (None: it can't tell), ``steps_per_batch`` are the
-    optimizer steps that the configuration takes per generation (1 where it says nothing). ``values`` holds the newest
-    number per canonical metric, ``evidence`` names what else was seen so far (``completions``, ``checkpoints``).
+    share of the newest train row's groups without a learning signal (None: it can't tell), ``steps_per_batch`` the
+    configured optimizer steps per generation (1 if unset). ``values`` holds the newest number per canonical metric,
+    ``evidence`` names what else was seen so far (``completions``, ``checkpoints``).
 
-    ``step`` and ``max_steps`` are optimizer steps; ``shows_end`` says whether the end of the run shows in a channel,
+    ``step`` and ``max_steps`` are optimizer steps; ``shows_end`` says whether a channel shows the end of the run,
     ``in_folder`` whether the run is a folder (file times mean something); ``latest_row_time`` is the latest time at
-    which a row was logged or read (Unix seconds), ``written`` that at which a file was; ``saved`` is the step of the
-    newest checkpoint, or the one that the attempt went on from (None: none is known), ``evaluated`` that of the newest
+    which a row was logged or read (Unix seconds), ``written`` that of a write to a file; ``saved`` is the step of the
+    newest checkpoint, or of the one that the attempt went on from (None: unknown), ``evaluated`` that of the newest
     evaluation; ``refused`` gives, by evidence, why it is not read although it is there. ``guesses`` are the metrics
     read under a guessed name.
     """
@@ -109,7 +109,7 @@ class RunView:
         self._numbers: dict[str, float | None] = {}
 
     def setting(self, name: str) -> Scalar:
-        """The configured value, or None where it is not known."""
+        """The configured value, or None if unknown."""
         known = self.config.get(name)
         return known[1].value if known else None
 
@@ -124,24 +124,24 @@ class RunView:
         return self.setting(name) is not None
 
     def guessed(self, metric: str) -> bool:
-        """Whether a metric is read under a guessed name: the rows are those of an own loop."""
+        """Whether the metric is read under a guessed name, as in rows of an own loop."""
         return metric in self.guesses.metrics
 
     def seen(self, metric: str) -> bool:
-        """Whether the canonical metric was ever logged in this run, of any label."""
+        """Whether the canonical metric was ever logged in this run, with any label."""
         if metric in LABELLED:
             return any(split_label(key)[0] == metric for key in self.values)
         return metric in self.values
 
     def newest(self, metric: str) -> float | None:
-        """The value of the newest train row that carried the metric; None where it never was or is not finite."""
+        """The value of the newest train row that carried the metric; None if none did or it is not finite."""
         value = self.values.get(metric)
         return value if value is not None and isfinite(value) else None
 
     def log_ended(self, tick: Tick) -> bool | None:
-        """Whether the last rows are all that will be seen for now.
+        """Whether no more rows are expected for now.
 
-        None: nothing shows when rows were written, and their file is new, as one that grows or a copy is.
+        None if nothing shows when rows were written and their file is new, so that it may be growing or a copy.
         """
         if tick.state is not EndState.UNKNOWN:
             return tick.state is EndState.ENDED
@@ -151,21 +151,21 @@ class RunView:
         return False if tick.live or self.latest_row_time is not None else None
 
     def take_time(self, record: Tick | Activity) -> None:
-        """The clock's time, or that at which a file was written."""
+        """Take the clock's time, or the time of a write to a file."""
         if isinstance(record, Tick):
             self.now = record.now
         else:
             self.written = max(record.time, self.written or record.time)
 
     def take_event(self, event: RunEvent) -> int:
-        """The step of an event; of what the run itself noted the newest are kept."""
+        """The step of an event; also keeps the newest notes of the run itself."""
         step = self.step if event.step is None else event.step
         if event.kind is EventKind.NOTED:
             self.notes = (*self.notes, (step, event.text))[-MOST_NOTES:]
         return step
 
     def take_row(self, row: MetricRow) -> None:
-        """Account for a train row."""
+        """Take a train row."""
         if row.attempt > self.attempt:
             self.begin_attempt(row.attempt, row.step)
         self.silent = silent = no_signal_ratio(row)
@@ -185,44 +185,44 @@ class RunView:
         self.values.update(row.values)
 
     def take_evaluation(self, row: MetricRow) -> None:
-        """Account for the scores of an evaluation."""
+        """Take the scores of an evaluation."""
         if row.attempt > self.attempt:
             self.begin_attempt(row.attempt, row.step)
         self.evaluated = row.step
         self.values.update(row.values)
 
     def begin_attempt(self, attempt: int, step: int) -> None:
-        """A new attempt begins at ``step``."""
+        """Begin a new attempt at ``step``."""
         self.attempt = attempt
         self.saved = step - 1
         self.learning, self.masked = LearningSoFar(), MaskedLoss()
         self.trend = self.trend.resumed(step)
 
     def take_checkpoint(self, step: int) -> None:
-        """A checkpoint of this step is there."""
+        """Take a checkpoint of this step."""
         self.saved = max(step, self.saved or 0)
 
     def take_weights(self, digest: CheckpointDigest) -> None:
-        """Checksums came: of a checkpoint, or of weights in memory."""
+        """Take checksums of a checkpoint, or of weights in memory."""
         self.evidence.add(evidence_of(digest.kind))
         if digest.kind in SAVED:
             self.take_checkpoint(digest.step)
 
     def knows_batch(self, batch: CompletionSummary) -> bool:
-        """Whether it is the newest train batch: TRL and ms-swift dump it again when it is reused or training ends."""
+        """Whether the batch is the newest one: TRL and ms-swift dump it again when it is reused or training ends."""
         if batch.stream is not Stream.TRAIN:
             return False
         before, self._digest = self._digest, "".join(group.digest for group in batch.groups)
         return before == self._digest != ""
 
     def take_batch(self, batch: CompletionSummary) -> None:
-        """Completions were dumped."""
+        """Take dumped completions."""
         self.evidence.add("completions")
         if batch.stream is Stream.TRAIN and batch.complete:
             self.trend.add_batch(batch)
 
     def take_progress(self, progress: Progress) -> None:
-        """A progress bar shows the total."""
+        """Take the total that a progress bar shows."""
         self.max_steps = self._least(progress.max_steps)
 
     def take_config(self, config: RunConfig) -> None:
@@ -252,7 +252,7 @@ class RunView:
         return max(1.0, iterations) * max(1.0, uses)
 
     def _least(self, total: int) -> int:
-        """A total counts what the dataset gives; a bound that was set ends the run before."""
+        """The smaller of a total by the dataset and a configured bound, which ends the run earlier."""
         most = self.number("most_steps")
         return int(most) if most is not None and 0 < most < total else total
 
@@ -261,6 +261,6 @@ def finite(value: Scalar) -> float | None:
     """A setting's value as a finite number, or None."""
     try:
         known = nan if value is None else float(value)
-    except (ValueError, OverflowError):  # a word; a whole number of hundreds of digits
+    except (ValueError, OverflowError):  # a word, or an integer of hundreds of digits
         return None
     return known if isfinite(known) else None

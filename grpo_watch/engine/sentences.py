@@ -1,4 +1,4 @@
-"""What detectors say, in another language: templates of a catalogue are found in the English and filled in."""
+"""Translates detectors' messages: finds the English in a catalogue of templates and fills in the translation."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from grpo_watch import lazy_re as re
 
 PLACE = re.compile(r"\{(\w+)\}")
 JOINTS = ("; ", ": ", ", ", " and ")
-"""What joins parts of a sentence, and what stands between a template and the rest."""
+"""Separators between parts of a sentence, and between a template and the rest."""
 FOLD = re.compile(
     r"(?<=[\u3000-\u303f\uff00-\uff60]) | (?=[\u3000-\u303f\uff00-\uff60])|(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])"
 )
-"""Spaces where Chinese has none: beside its punctuation and between two of its characters."""
+"""Spaces that Chinese lacks: beside its punctuation and between two of its characters."""
 IN_NAMES = (", ", " and ")
-"""Joints that may belong to a name of the run, and are kept where nothing before them is translated."""
+"""Joints that may belong to a name of the run, and are kept if nothing before them is translated."""
 LONGEST, MOST_JOINTS = 300, 40
-"""Characters and joints of a text beyond which it stays English: no detector says so much, but a run's names may. They
-bound the depth of the search as well, as each step takes three characters or more."""
+"""Characters and joints beyond which a text stays English: only a run's names make it so long. They also bound the
+depth of the search, as each step takes three characters or more."""
 OWN = ("name", "text")
-"""Begins of places for what a run wrote, as ``{text}``: it is copied as it is, unless it is an entry by itself."""
+"""Prefixes of places for a run's own words, such as ``{text}``: copied unless the catalogue has them as an entry."""
 LOOSE = 12
-"""Letters of a template below which it proves little by itself (``{a} is {b}``): its values must be known as well."""
+"""Templates with fewer letters match too easily (``{a} is {b}``): their values must also be in the catalogue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A sentence with places for values, as ``{a} of the completions are empty``, and what it is in the language.
+    """A sentence with places for values, such as ``{a} of the completions are empty``, and its translation.
 
-    ``shown`` are the translation's texts and, between them, names of places.
+    ``shown`` alternates texts of the translation with names of places.
     """
 
     texts: tuple[str, ...]
@@ -39,17 +39,17 @@ class Template:
 
     @property
     def letters(self) -> int:
-        """How much of it is fixed."""
+        """Number of letters outside its places."""
         return sum(character.isalpha() for text in self.texts for character in text)
 
     @property
     def loose(self) -> bool:
-        """Whether it proves too little."""
+        """Whether it has too few letters to match by itself."""
         return self.letters < LOOSE
 
 
 def template(english: str, shown: str) -> Template:
-    """The template of an entry of the catalogue."""
+    """The template of a catalogue entry."""
     parts = PLACE.split(english)
     return Template(tuple(parts[::2]), tuple(parts[1::2]), tuple(PLACE.split(shown)))
 
@@ -58,8 +58,8 @@ def template(english: str, shown: str) -> Template:
 class Sentences:
     """The catalogue of one language.
 
-    ``whole`` are sentences and words without places, ``templates`` and ``loose`` ones the others, the longest first,
-    and before those that begin with a place; ``joints`` is what the parts of a sentence are joined with.
+    ``whole`` are sentences and words without places, ``templates`` and ``loose`` the others: those that begin with a
+    text first, and longer before shorter ones; ``joints`` are the translated separators.
     """
 
     whole: Mapping[str, str] = field(default_factory=dict)
@@ -68,15 +68,15 @@ class Sentences:
     joints: Mapping[str, str] = field(default_factory=dict)
 
     def said(self, english: str) -> str | None:
-        """The text in the language; None where the catalogue lacks a part of it, or it is longer than ``LONGEST``.
+        """The translated text; None if the catalogue lacks a part of it, or if it is longer than ``LONGEST``.
 
-        A name or number stays as it is.
+        Names and numbers stay as they are.
         """
         return _said(self, english.strip())
 
 
 def sentences_of(catalogue: Mapping[str, str], joints: Mapping[str, str]) -> Sentences:
-    """The entries of a catalogue, ready to be found."""
+    """Prepare the entries of a catalogue for matching."""
     found = sorted(
         (template(*entry) for entry in catalogue.items()), key=lambda each: (not each.texts[0], -each.letters)
     )
@@ -109,7 +109,7 @@ def _said(known: Sentences, text: str) -> str | None:
 
 
 def _filled(known: Sentences, each: Template, text: str) -> str | None:
-    """The text by this template, if it fits; what stands behind it must be known."""
+    """The text translated by this template, if it fits; None also if the text after it is unknown."""
     if not text.startswith(each.texts[0]):
         return None
     at, values = len(each.texts[0]), {}
@@ -134,7 +134,7 @@ def _filled(known: Sentences, each: Template, text: str) -> str | None:
 
 
 def _shown(shown: tuple[str, ...], values: Mapping[str, str]) -> str:
-    """The translation with its values, without spaces that Chinese lacks in the template's own text."""
+    """The translation filled with values, without spaces that Chinese lacks in the template's own text."""
     parts = [values[each] if at % 2 else each for at, each in enumerate(shown)]
     for at in range(0, len(parts), 2):
         left = parts[at - 1][-1:].strip() if at else ""

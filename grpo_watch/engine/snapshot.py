@@ -1,4 +1,4 @@
-"""An immutable snapshot of one run, for pages, exporters and reports: verdict, findings, and how each rule does."""
+"""An immutable snapshot of one run for pages, exporters and reports: verdict, findings, and each rule's status."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from grpo_watch.engine.traits import WasteKind
 from grpo_watch.engine.waste import with_waste
 
 ROWS = "rows"
-"""What stands for every metric where nothing was logged that could be read."""
+"""Name of the missing evidence if no metric could be read at all."""
 NEEDS = "needs "
+"""Prefix of the reason of a rule that lacks a metric or a kind of evidence."""
 ROWS_COUNTED = "steps are unknown: no row names one, so rows are counted from 1"
-"""How the reason of a rule begins that lacks a metric or a kind of evidence."""
 NEVER_JUDGED = "nothing to judge yet"
-"""The reason of a rule about an event that did not happen, as a refused launch."""
+"""Reason of a rule about an event that did not happen, such as a refused launch."""
 
 
 class RuleStatus(str, Enum):
-    """Whether a rule can see, and what it sees."""
+    """Whether a rule can judge, and with which result."""
 
     OK = "ok"
     FIRING = "firing"
@@ -41,7 +41,7 @@ class RuleStatus(str, Enum):
 class RuleView:
     """One rule on one run.
 
-    ``reason`` says why it is blind or broken, ``blind`` which kind of blind it is by its detector, ``evaluated``
+    ``reason`` says why it is blind or broken, ``blind`` how its detector classifies the blindness, ``evaluated``
     whether it ever judged anything, ``shows_frozen_policy`` whether it would show a policy that does not change,
     ``stops_progress`` whether a run with its open finding makes no further steps.
     """
@@ -57,7 +57,7 @@ class RuleView:
 
 
 _one_view = lru_cache(maxsize=4_096)(RuleView)
-"""Views of rules are made at every row, are nearly all as at the row before, and alike in most runs."""
+"""Shares equal views: they are made at every row, and nearly all equal those of the previous row and of other runs."""
 
 
 def _rule_view(monitor: Monitor, state: RunState) -> RuleView:
@@ -80,9 +80,9 @@ def _status(monitor: Monitor, state: RunState) -> tuple[RuleStatus, str]:
 
 
 def missing_evidence(monitor: Monitor, state: RunState) -> str:
-    """Why a rule that never judged anything could not: the evidence that it lacks, or its own reason."""
+    """Why a rule has never judged: the evidence it lacks, or its own reason."""
     known = (state.attempt, len(state.values), len(state.evidence), state.rows > 0, state.refused, monitor.reason)
-    if monitor.lacks is None or monitor.lacks[0] != known:  # asked at every row, and nearly always as before
+    if monitor.lacks is None or monitor.lacks[0] != known:  # asked at every row, and nearly always unchanged
         monitor.lacks = known, _lacking(monitor, state)
     return monitor.lacks[1]
 
@@ -108,7 +108,7 @@ SEEN_LATER = "nothing shows a frozen policy in this run before its second checkp
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """One alert on one run with the severity that diagnosis leaves it."""
+    """One alert on one run, with its severity after diagnosis."""
 
     rule: str
     key: str
@@ -125,12 +125,12 @@ class AlertView:
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """Everything the outside may know of a run at one moment. Steps are optimizer steps, times Unix seconds.
+    """A run's state at one moment, for pages, exporters and reports. Steps are optimizer steps, times Unix seconds.
 
     ``max_steps`` is the total that the job shows, None once the run is past it (it was another training's);
-    ``seconds_per_step`` the median of the newest rows; ``predicted_max_steps`` what the settings give, where they
-    decide it. Each is None where it is not known. ``language`` is that of the rules. ``notes`` are what the run itself
-    noted, each with its step (alerts that it sent to its tracker).
+    ``seconds_per_step`` the median of the newest rows; ``predicted_max_steps`` the number by the settings, if they
+    decide it. Each is None if unknown. ``language`` is that of the rules. ``notes`` are the run's own, each with its
+    step (alerts that it sent to its tracker).
     """
 
     run: str
@@ -155,7 +155,7 @@ class RunSnapshot:
 
 
 def take_snapshot(state: RunState, predicted_max_steps: int | None = None) -> RunSnapshot:
-    """A snapshot of the run's state now, with the number of steps that its settings give (None: not known)."""
+    """A snapshot of the run now; ``predicted_max_steps`` is the number of steps by its settings (None: unknown)."""
     findings = _findings(state)
     rules = tuple(_rule_view(monitor, state) for monitor in state.monitors)
     verdict, judgement = verdict_of(findings, rules, state)
@@ -184,13 +184,13 @@ def take_snapshot(state: RunState, predicted_max_steps: int | None = None) -> Ru
 
 
 STALL_SECONDS = 60.0
-"""What a stall costs is worked out again so often."""
+"""Seconds after which the cost of a stall is computed again."""
 
 
 def moved_by_time(state: RunState) -> tuple[int, float | None]:
-    """What a tick may change of a snapshot. If it is unchanged, the last snapshot is reused.
+    """The parts of a snapshot that a tick may change; if equal to the last ones, the last snapshot is reused.
 
-    It holds how often rules changed their status and, while the run stalls, the minute, by which the cost grows.
+    They are the number of changes of rules' statuses and, while the run stalls, the minute, with which the cost grows.
     """
     changes, going_on = 0, False
     for monitor in state.monitors:
@@ -218,26 +218,26 @@ def verdict_of(
 
 
 def counted_severity(finding: Finding, attempt: int) -> int:
-    """The rank with which a verdict counts a finding: what resolved in the last attempt is a warning at most."""
+    """The severity rank of a finding in the verdict: at most a warning if it resolved in the last attempt."""
     if finding.resolved_step is None:
         return finding.severity.rank
     return min(finding.severity.rank, Severity.WARNING.rank) if finding.attempt == attempt else -1
 
 
 def blind_to_frozen_policy(snapshot: RunSnapshot) -> bool:
-    """Whether rows were logged, yet every rule that could show a frozen policy is blind or broken."""
+    """Whether rows were logged, but every rule that could show a frozen policy is blind or broken."""
     statuses = [rule.status for rule in snapshot.rules if rule.shows_frozen_policy]
     blind = all(status in (RuleStatus.BLIND, RuleStatus.BROKEN) for status in statuses)
     return snapshot.rows > 0 and bool(statuses) and blind
 
 
 def judged(snapshot: RunSnapshot) -> int:
-    """How many rules could judge the run."""
+    """Number of rules that could judge the run."""
     return sum(rule.status in (RuleStatus.OK, RuleStatus.FIRING) for rule in snapshot.rules)
 
 
 def caveats(snapshot: RunSnapshot) -> tuple[str, ...]:
-    """What the verdict must not be read without: whole sentences that begin small and lack their full stop."""
+    """Caveats of the verdict: whole sentences without a capital at the start or a full stop at the end."""
     saves = snapshot.config.get("save_steps")
     often = saves is not None and isinstance(saves.value, (int, float)) and snapshot.step < 2 * saves.value
     found = [SEEN_LATER if often else SEE_FROZEN] if blind_to_frozen_policy(snapshot) else []

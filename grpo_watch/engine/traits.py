@@ -1,4 +1,4 @@
-"""What a detector declares about its findings: likely causes, what explains them, what they cost, where they show."""
+"""A detector's declarations about its findings: likely causes, explanations, costs, dashboards."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from grpo_watch.engine.run_view import RunView
 MOST = 3
 """Causes shown per finding."""
 ON = ("true", "1", "1.0", "yes", "on", "cpu", "nvme")
-"""What a switched-on setting reads as; ``offload_optimizer`` names the device."""
+"""Values of a switched-on setting; ``offload_optimizer`` names the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class LikelyCause:
-    """One likely cause. It matches where all that it names is known of the run and so.
+    """One likely cause, which matches if all of its conditions are known to hold in the run.
 
     ``settings`` gives, per setting, the values it may have (as lower-case text), ``bounds`` its lowest and highest
-    number; the text may hold a setting in braces. ``shows`` are words of the finding's summary, ``unless`` such that
-    rule it out. What depends on a version is an advisory. Without any condition no configuration rules the cause out.
+    number; the text may hold a setting in braces. ``shows`` are words of the finding's summary, ``unless`` words that
+    rule it out. Causes that depend on a version are advisories. A cause without conditions matches every configuration.
     """
 
     text: str
@@ -39,7 +39,7 @@ class LikelyCause:
         return not (self.settings or self.bounds or self.shows or self.framework)
 
     def matches(self, run: RunView, summary: str = "") -> bool:
-        """Whether the run's configuration, and what the finding says, are such that this cause is known from them."""
+        """Whether the run's configuration and the finding's summary meet all conditions of this cause."""
         return (
             self.framework in {None, run.framework}
             and self.shows in summary
@@ -53,7 +53,7 @@ class LikelyCause:
 
 
 def likely(causes: Sequence[LikelyCause], run: RunView, summary: str = "") -> tuple[str, ...]:
-    """At most three of these causes: those this configuration is known for, then the general ones."""
+    """At most three of these causes: those that match this configuration, then the general ones."""
     possible = [cause for cause in causes if not any(words in summary for words in cause.unless)]
     matching = [cause.text_for(run) for cause in possible if not cause.general and cause.matches(run, summary)]
     return tuple((matching + [cause.text for cause in possible if cause.general])[:MOST])
@@ -68,14 +68,14 @@ def _within(value: float | None, bounds: tuple[float, float]) -> bool:
 
 
 class WasteKind(str, Enum):
-    """What a finding means for the compute that was spent while it lasted."""
+    """What a finding costs: which of the compute spent while it lasted."""
 
     NOTHING = "nothing"
     """Learning continues."""
     STEPS = "steps"
     """From a warning on: its steps teach the policy nothing, or the wrong thing."""
     STEPS_IF_CRITICAL = "steps if critical"
-    """The same, but only of a critical finding: a second sign agrees that the policy goes the wrong way."""
+    """The same for critical findings only, where a second sign agrees that the policy goes the wrong way."""
     SINCE_SAVE = "since save"
     """The steps since the newest checkpoint, which are lost."""
     SILENCE = "silence"
@@ -85,16 +85,16 @@ class WasteKind(str, Enum):
 class Traits:
     """Declared by a detector's class, and read by diagnosis, costs, snapshots and the generated documents.
 
-    The defaults hold for rules made of a ``when`` condition. Names of rules are names of detectors, so that a rule
-    that uses a detector under another name takes part in the same relations.
+    Rules with a ``when`` condition have the defaults. Names of rules are names of detectors, so that a rule that uses a
+    detector under another name takes part in the same relations.
     """
 
     explained_by: ClassVar[tuple[str, ...]] = ()
     """Rules that explain its finding, best explanation first. The relation has no cycles (tested)."""
     explained_only_as: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
-    """Per cause the values of the evidence ``kind`` for which it is one; a cause that is not named always is."""
+    """The values of the evidence ``kind`` that a cause explains; a cause that is not listed explains all."""
     withdrawn_by: ClassVar[str] = ""
-    """The cause that refutes the finding instead of explaining it: with this one, the finding is an ``info``."""
+    """The cause that refutes the finding instead of explaining it, which makes the finding an ``info``."""
     part_of_collapse: ClassVar[bool] = False
     """Whether it is a symptom of one collapse, in any order: the symptom that began first (and is no milder) explains
     the others."""
@@ -104,23 +104,23 @@ class Traits:
     """Whether its fault begins in the row that shows it, without the delay of a window: it explains nothing that an
     earlier row shows."""
     wastes: ClassVar[WasteKind] = WasteKind.NOTHING
-    """What its finding costs."""
+    """What its findings cost."""
     learning_goes_on: ClassVar[frozenset[str]] = frozenset()
-    """Keys of findings that cost nothing and need no likely causes: a part of the model learns on."""
+    """Keys of findings that cost nothing and need no likely causes, because a part of the model keeps learning."""
     ends_run: ClassVar[bool] = False
     """Whether its open finding means that the run has ended. Once a resume clears it, it is at most a warning."""
     harmless_when_over: ClassVar[bool] = False
-    """Whether its finding says that something has not happened so far: once it has, the finding is an ``info``."""
+    """Whether its finding reports that something has not happened so far: once it has, the finding is an ``info``."""
     stops_progress: ClassVar[bool] = False
     """Whether a run with its open finding makes no further steps, so that no time of its end can be estimated."""
     holds_under_any_name: ClassVar[bool] = False
-    """Whether its finding is right whatever the metric is really called, as NaN is a fault of any. The severity of the
-    others is at most a warning where a metric was read under a guessed name."""
+    """Whether its finding holds whatever the metric's real name is, as NaN does. Others are at most a warning if the
+    metric was read under a guessed name."""
     shows_frozen_policy: ClassVar[bool] = False
-    """Whether it would show a frozen policy. A run in which no such rule can see gets a caveat."""
+    """Whether it would show a frozen policy. A run in which all such rules are blind gets a caveat."""
     likely_causes: ClassVar[tuple[LikelyCause, ...]] = ()
     """Likely causes of a finding that nothing explains, likeliest first."""
     names_causes: ClassVar[bool] = False
-    """Whether its finding is the likeliest cause of those rules that its evidence names under ``explains``."""
+    """Whether its finding is the likeliest cause of the rules that its evidence names under ``explains``."""
     dashboards: ClassVar[tuple[str, ...]] = ()
     """Grafana dashboards (``uid``) whose lane of rules shows it; the tables of findings show every rule."""

@@ -1,6 +1,6 @@
-"""How a run goes against its own past: reward, spread, entropy, KL, length, truncation and repeated texts.
+"""A run against its own past: reward, spread, entropy, KL, length, truncation and repeated texts.
 
-Several rules alarm only when a second signal agrees; the signals are judged here, once, in the same way for all.
+Several rules alarm only if a second sign agrees; the signs are judged here, once, in the same way for all.
 """
 
 from __future__ import annotations
@@ -25,49 +25,50 @@ from grpo_watch.engine.records import CompletionSummary, MetricRow
 from grpo_watch.engine.window import ROWS_AHEAD, StepHistory
 
 HALF, MOST = 0.5, 0.66
-"""Shares of the best reward: losing half is a setback worth a look, losing most is the sign."""
+"""Shares of the best reward: a loss of half is a setback, a loss of most is the sign."""
 ENTROPY_LOW, ENTROPY_HIGH = 0.2, 3.0
 """Multiples of the run's first entropy (healthy real runs: 0.28 to 1.3)."""
 LENGTH_LOW, LENGTH_HIGH = 0.3, 1.5
 """Multiples of the run's longest and of its shortest mean length (alone they prove nothing)."""
 CUT_OFF = 0.8
-"""Share of completions at the length limit that is most of them."""
+"""Truncated share from which most completions are cut off."""
 REPEATED = 0.5
-"""Share of completions that are copies inside their group that is much."""
+"""Share of copies inside groups that counts as many."""
 KL_HIGH = 1.5
 """Nats per token; healthy real runs with a usual learning rate stay at 1.0 or below."""
 
 
 LOSS = 0.3
-"""Share of the best reward (or of the gain) that is a loss next to other signs: half of what ``reward-collapse`` asks
-for."""
+"""Share of the best reward (or of the gain) that counts as lost beside other signs: half of what ``reward-collapse``
+requires."""
 ERRORS = 4.0
-"""Standard errors by which the reward fell below its best (six where the reward is judged alone)."""
+"""Standard errors by which the reward fell below its best (six if the reward is judged alone)."""
 START_ERRORS = 3.0
-"""Standard errors below the first rows, which no search for extremes has chosen."""
+"""Standard errors below the first rows; fewer, since the first rows were not selected as an extreme."""
 BELOW = 0.1
-"""Share of the first reward that is lost at least where it is called lower than at the start."""
+"""Share of the first reward that must be lost to call the reward lower than at the start."""
 MISSING = 0.05
-"""What a mean reward of 0…1 lacks at most where nothing is left to gain: tasks that were solved from the start."""
+"""Distance from 1 within which a mean reward of 0…1 has nothing left to gain: tasks that were solved from the start."""
 CUT, CUT_RISE = 0.2, 0.2
-"""Share of completions at the length limit that is clearly more than before, and its rise above the lowest mean."""
+"""Truncated share that is clearly more than before, and its rise above the lowest mean."""
 GREW_FAR, SHRANK_FAR = 3.0, 0.3
-"""Multiples of the first length that are far from it. Healthy real runs without a gain: 2.1, with nothing cut off; down
-to 0.43 with a rising reward."""
+"""Multiples of the first length that count as far from it. Healthy real runs without a gain: 2.1, with nothing cut off;
+down to 0.43 with a rising reward."""
 
 
 LEVELS = ("curriculum/level", "curriculum_level", "curriculum_stage", "curriculum")
-"""Keys of how hard a curriculum's tasks are, as a whole number: a reward is compared with that of the same level. A
-bare ``level`` is often that of a logger (30 is a warning)."""
+"""Keys of a curriculum's difficulty as a whole number: rewards are compared within a level. A bare ``level`` is often a
+logger's (30 is a warning)."""
 STAY = 10
-"""Rewards that a level must have had before a step up counts (a counter of rows is no level), and after which rewards
-that stay at the floor are a collapse: as many steps as ``reward-collapse`` waits."""
+"""Rewards that a level needs before a step up counts (a counter of rows is no level), and after which rewards still at
+the floor are a collapse: as many steps as ``reward-collapse`` waits."""
 FLOOR = 0.1
-"""Share of the best reward of the level before up to which the policy has lost all, rather than met harder tasks."""
+"""Share of the previous level's best reward up to which the policy has lost everything, rather than met harder
+tasks."""
 
 
 class TrendSign(str, Enum):
-    """A second signal that something is wrong, in words that complete a message."""
+    """A second sign that something is wrong, worded to complete a message."""
 
     REWARD_FELL = "reward fell"
     SPREAD_LOST = "reward spread is lost"
@@ -89,7 +90,7 @@ class Trend:
         self.length, self.truncated, self.repeated = NoisyTrend(), MetricTrend(), MetricTrend()
         self._plain = (
             ("entropy", self.entropy),
-            ("kl_reference", self.kl),  # the first two are means over the tokens of the loss
+            ("kl_reference", self.kl),  # these two are means over the tokens of the loss
             ("completion_length_mean", self.length),
             ("completion_truncated_ratio", self.truncated),
             ("completion_duplicate_ratio", self.repeated),
@@ -102,7 +103,7 @@ class Trend:
         self._easier: tuple[RewardTrend, LongMean] | None = None
 
     def add_row(self, row: MetricRow, silent: float | None, *, diluted: bool = False) -> None:
-        """Account for one train row, supplements included (they carry other keys).
+        """Take one train row, supplements included (they carry other keys).
 
         ``silent`` is the share of its groups without a signal (``evidence.no_signal_ratio``); ``diluted`` says that its
         entropy and KL are not those of the policy (``engine/learning.py``).
@@ -139,9 +140,9 @@ class Trend:
             self._compare(*self._easier)
 
     def _at_level(self, level: float | None) -> None:
-        """Set the rewards of easier tasks aside once the curriculum is harder than it ever was.
+        """Set the rewards of easier tasks aside once the curriculum is harder than ever before.
 
-        Those of a reward that has fallen already stay: it did so on the tasks that it knew.
+        Not if the reward has already fallen: it fell on the tasks that it knew.
         """
         if level is None or level == self._level or not level.is_integer():
             return
@@ -151,19 +152,19 @@ class Trend:
         self._level, self._hardest, self._stayed = level, max(self._hardest, level), 0
 
     def _compare(self, reward: RewardTrend, long: LongMean) -> None:
-        """Forget the rewards of easier tasks, unless nothing is left of them."""
+        """Drop the rewards of easier tasks, unless the policy has lost everything since."""
         if self.reward.highest <= min(FLOOR * reward.highest, reward.highest / FLOOR):
             self.reward, self.long_reward = reward, long
         self._easier = None
 
     def add_batch(self, batch: CompletionSummary) -> None:
-        """Account for the share of completions that repeat another one of their group."""
+        """Take the share of completions that repeat another one of their group."""
         size = sum(group.size for group in batch.groups)
         if size:
             self.repeated.push(1.0 - sum(group.unique for group in batch.groups) / size)
 
     def resumed(self, step: int) -> Trend:
-        """What is known when a new attempt begins at ``step``: the past, unless the run starts over."""
+        """The trend for a new attempt at ``step``: with the past kept, unless the run starts over."""
         if self._rows < WIDTH or step <= self._known_from:
             return Trend()
         for track in (self.reward, self.silent, *(track for _, track in self._plain)):
@@ -174,11 +175,11 @@ class Trend:
         return self
 
     def cut_off(self) -> bool:
-        """Whether the length limit cuts most completions off, which it did not always."""
+        """Whether the length limit now cuts off most completions, unlike before."""
         return _risen_to(self.truncated, level=CUT_OFF, rise=0.5)
 
     def more_cut_off(self) -> bool:
-        """Whether the limit cuts off clearly more completions than it once did."""
+        """Whether the limit cuts off clearly more completions than before."""
         cut = self.truncated
         return cut.mean is not None and cut.mean >= CUT and cut.mean >= cut.lowest + CUT_RISE
 
@@ -203,9 +204,9 @@ class Trend:
         return lasting is not None and lasting >= max(least, error * sqrt(1.0 / BEGINNING + 1.0 / ROWS))
 
     def reward_above_start(self) -> bool:
-        """Whether the mean of many rows is ``BELOW`` of the first reward above it: not flat, though no gain yet.
+        """Whether the mean of many rows exceeds the first reward by ``BELOW`` of it: not flat, though no gain yet.
 
-        Until there are so many, that of the newest ones.
+        Uses the mean of the newest rows until there are enough.
         """
         reward, long = self.reward, self.long_reward
         mean, rows = (reward.mean, WIDTH) if long.mean is None else (long.mean, ROWS)
@@ -223,11 +224,11 @@ class Trend:
         return full or reward.gained() or reward.solved or (self.reward_above_start() and not self.reward_lost())
 
     def _spread_lost(self) -> bool:
-        """Whether most groups have no spread, which was different, and not by the chance of a few groups."""
+        """Whether most groups have no spread, unlike before, beyond the chance of a few groups."""
         return _risen_to(self.silent, level=0.7, rise=0.3, first=self.silent.first) and not self.silent.by_chance()
 
     def signs(self) -> frozenset[TrendSign]:
-        """Everything that looks wrong at the newest row."""
+        """All signs at the newest row."""
         found = (
             (TrendSign.REWARD_FELL, self.reward.fell(MOST)),
             (TrendSign.SPREAD_LOST, self._spread_lost()),
@@ -244,7 +245,7 @@ class Trend:
 
 LENGTH_ERRORS = 3.0
 """Standard errors by which completions must be longer than at the start: the shortest of thousands of rows of a few
-completions each is far below what is usual."""
+completions each is far below the usual length."""
 
 
 def grown(length: NoisyTrend, times: float) -> bool:
@@ -258,7 +259,7 @@ def grown(length: NoisyTrend, times: float) -> bool:
 
 
 def _risen_to(track: MetricTrend, *, level: float, rise: float, first: float | None = None) -> bool:
-    """Whether a share is high now and was clearly lower once (over ``WIDTH`` rows, or at its first row if given)."""
+    """Whether a share is high now and was once clearly lower (over ``WIDTH`` rows, or at its first row if given)."""
     if track.mean is None:
         return False
     least = track.lowest if first is None else min(first, track.lowest)
@@ -266,10 +267,10 @@ def _risen_to(track: MetricTrend, *, level: float, rise: float, first: float | N
 
 
 def named(signs: frozenset[TrendSign]) -> str:
-    """The signs as people read them, in a fixed order: ``reward fell, completions shrank``."""
+    """The signs in words, in a fixed order: ``reward fell, completions shrank``."""
     return ", ".join(sign.value for sign in TrendSign if sign in signs)
 
 
 def shown(value: float | None) -> float | None:
-    """A value as evidence shows it: four significant digits."""
+    """A value for evidence: four significant digits."""
     return None if value is None else float(f"{value:.4g}")

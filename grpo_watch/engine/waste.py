@@ -1,4 +1,4 @@
-"""Turns findings that stop learning into what they cost so far: steps, hours, GPU-hours."""
+"""The cost of findings that stop learning: steps, hours, GPU-hours."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from grpo_watch.engine.records import Severity
 from grpo_watch.engine.traits import WasteKind
 
 LONG_STEPS = 20
-"""A resolved finding shorter than this many optimizer steps costs a negligible amount."""
+"""A resolved finding shorter than this many optimizer steps counts as free."""
 SECONDS_PER_HOUR = 3600.0
 
 
 def with_waste(findings: Sequence[Finding], run: RunState, relations: Relations | None = None) -> tuple[Finding, ...]:
-    """The findings, each with what it wasted beyond the findings before it: the estimates may be added up.
+    """The findings, each with the waste beyond that of the findings before it: the estimates may be added up.
 
-    Only findings that nothing explains carry a cost. What a finding explains lies in its span: learning stopped when
-    the first sign of it showed, not when its cause was named. ``relations`` are those of the run's monitors, where they
-    are at hand.
+    Only findings that nothing explains carry a cost. Their consequences lie in their span: learning stopped at the
+    first sign, not when its cause was named. ``relations`` are those of the run's monitors, if the caller has them.
     """
     known = relations or Relations(run.monitors)
     counted: list[tuple[int, int, int]] = []
@@ -45,9 +44,9 @@ def with_waste(findings: Sequence[Finding], run: RunState, relations: Relations 
 
 
 def estimate(steps: int, run: RunState) -> Waste:
-    """What ``steps`` optimizer steps cost at the run's median pace.
+    """The cost of ``steps`` optimizer steps at the run's median pace.
 
-    GPU-hours count the training processes; the GPUs of a separate rollout server are not known and come on top.
+    GPU-hours count the training processes; the GPUs of a separate rollout server are unknown and come on top.
     """
     seconds = run.pace.median()
     return Waste(steps) if seconds is None else _timed(steps, steps * seconds, run)
@@ -59,7 +58,7 @@ def _timed(steps: int, seconds: float, run: RunState) -> Waste:
 
 
 def _silence(finding: Finding, run: RunState) -> Waste | None:
-    """The time since the last row, while a live run hangs; how long a recorded one was alive is not known."""
+    """The time since the last row, while a live run hangs; None for recorded runs, whose time alive is unknown."""
     if finding.severity is not Severity.CRITICAL or finding.caused_by is not None:
         return None
     recorded = finding.evidence.get("silent_seconds")
@@ -70,16 +69,16 @@ def _silence(finding: Finding, run: RunState) -> Waste | None:
 
 
 def wasted(finding: Finding) -> dict[str, float | None] | None:
-    """What the finding cost so far, as JSON; None where nothing is counted."""
+    """The finding's cost so far as JSON; None if nothing is counted."""
     cost = finding.wasted
     return None if cost is None else {"steps": cost.steps, "hours": cost.hours, "gpu_hours": cost.gpu_hours}
 
 
 def _span(finding: Finding, findings: Sequence[Finding], run: RunState, relations: Relations) -> tuple[int, int] | None:
-    """First and last step that the finding and what it explains stopped learning; None if no waste applies.
+    """First and last step at which the finding and its consequences stopped learning; None if nothing is wasted.
 
-    That is where another finding explains it, where neither it nor a consequence stops learning, or where all that
-    did is over and was short.
+    That is so if another finding explains it, if neither it nor a consequence stops learning, or if all of them are
+    over and were short.
     """
     if finding.caused_by is not None:
         return None
@@ -94,9 +93,9 @@ def _span(finding: Finding, findings: Sequence[Finding], run: RunState, relation
 
 
 def _consequences(finding: Finding, findings: Sequence[Finding], relations: Relations) -> list[Finding]:
-    """What the finding explains, and what that explains in turn.
+    """The finding's direct and indirect consequences.
 
-    Episodes of two rules may explain each other by turns, so each is taken once.
+    Episodes of two rules may explain each other in turns, so each is taken once.
     """
     found = [finding]
     for cause in found:
@@ -109,9 +108,9 @@ def _consequences(finding: Finding, findings: Sequence[Finding], relations: Rela
 
 
 def _since_save(finding: Finding, run: RunState) -> tuple[int, int] | None:
-    """The steps that a crash took: back to where the run went on, or would from its newest checkpoint.
+    """The steps lost by a crash: back to where the run went on, or would from its newest checkpoint.
 
-    None where no checkpoint is known, unless the run was to save and did not get so far.
+    None if no checkpoint is known, unless the run was to save and did not get so far.
     """
     last, saved = finding.evidence.get("last_step"), run.saved
     if finding.resolved_step is not None:
@@ -129,7 +128,7 @@ def _stops(finding: Finding, relations: Relations) -> bool:
 
 
 def _end(finding: Finding, run: RunState) -> int:
-    """The last step of the finding; of an attempt that is over, only what it lasted until it fired is sure."""
+    """The finding's last step; in an attempt that is over, only the steps until it fired are certain."""
     if finding.resolved_step is not None:
         return finding.resolved_step
     return run.step if finding.attempt == run.attempt else finding.fired_step

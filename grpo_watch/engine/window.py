@@ -1,4 +1,4 @@
-"""Windows over a run's own past, and statistics of them that single outliers do not move."""
+"""Windows over a run's own past, and statistics of them that are robust to single outliers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ROWS_AHEAD = 4096
 
 
 class StepHistory:
-    """One metric by step: what it was at a step, and its highest until then, in whichever order they arrived.
+    """One metric by step: its value at a step, and its highest value until then, in any order of arrival.
 
-    Keeps ``size`` values (and an eighth more at times); of what is older only the highest is known. Steps may arrive
-    out of order.
+    Keeps ``size`` values (and an eighth more at times); of older ones only the highest is known. Steps may arrive out
+    of order.
     """
 
     __slots__ = ("_older", "size", "steps", "values")
@@ -38,7 +38,7 @@ class StepHistory:
         self._older = 0.0
 
     def push(self, step: int, value: float) -> None:
-        """Add the value of a step. What is too old goes in pieces: moving a long list on every row is dear."""
+        """Add the value of a step; old values are dropped in batches, since moving a long list on every row is slow."""
         if not self.steps or step >= self.steps[-1]:
             self.steps.append(step)
             self.values.append(value)
@@ -52,7 +52,7 @@ class StepHistory:
             del self.steps[:old], self.values[:old]
 
     def at(self, step: int) -> float | None:
-        """The newest value at or before ``step``; None where there is none."""
+        """The newest value at or before ``step``, or None."""
         place = bisect_right(self.steps, step)
         return self.values[place - 1] if place else None
 
@@ -68,7 +68,7 @@ class Window:
 
     def __init__(self, size: int) -> None:
         self.values: deque[float] = deque(maxlen=size)
-        self._ordered: list[float] | None = None  # kept once a median was asked for
+        self._ordered: list[float] | None = None  # kept sorted once a median was asked for
         self.total = 0.0
         self.full = False
         self.first: float | None = None
@@ -119,7 +119,7 @@ def theil_sen(points: Sequence[tuple[float, float]]) -> float:
 
 
 def correlation(left: Sequence[float], right: Sequence[float]) -> float:
-    """Pearson's correlation of two series of equal length (0.0 where one of them is constant)."""
+    """Pearson's correlation of two series of equal length (0.0 if one of them is constant)."""
     mean_left, mean_right = plain_sum(left) / len(left), plain_sum(right) / len(right)
     off_left, off_right = [value - mean_left for value in left], [value - mean_right for value in right]
     squares = plain_sum([value * value for value in off_left]) * plain_sum([value * value for value in off_right])
