@@ -1,1 +1,1 @@
-"""From transitions to notifications that arrive: built, routed, queued, sent, retried."""
+"""Turns transitions into notifications and delivers them: routing, queues, sending, retries."""

@@ -1,4 +1,4 @@
-"""Threads that take, send and settle messages and refresh what fires: one for each receiver that is configured."""
+"""One thread per configured receiver: sends messages, settles their outcome, and refreshes firing alerts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("grpo_watch.delivery")
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What a worker needs of the daemon: its newest snapshot, Unix and monotonic seconds, chance, a way to wake it."""
+    """A worker's access to the daemon: newest snapshot, Unix and monotonic seconds, random numbers, a wake-up call."""
 
     snapshot: Callable[[], DaemonSnapshot]
     clock: Callable[[], float]
@@ -48,13 +48,13 @@ class DeliveryWorker:
         self._receiver.close()
 
     def stop(self) -> None:
-        """End soon."""
+        """Ask the thread to end soon."""
         self._stopping.set()
         with self.outbox.moved:
             self.outbox.moved.notify_all()
 
     def step(self) -> float:
-        """Do what is due; returns for how many seconds there is nothing to do."""
+        """Do all due work; returns for how many seconds nothing is due."""
         context = self._context
         every = self._receiver.refresh_every
         if every is not None and context.timer() >= self._refresh_at:
@@ -64,7 +64,7 @@ class DeliveryWorker:
             self.outbox.settle(taken, self._send(taken), context.timer(), context.clock())
             return 0.0
         if not taken:
-            context.ring()  # a digest must be stored before it goes
+            context.ring()  # a digest must be stored before it is sent
             taken = 1.0
         return taken if every is None else max(0.001, min(taken, self._refresh_at - context.timer()))
 
@@ -76,12 +76,12 @@ class DeliveryWorker:
         return outcome
 
     def _tried(self, call: Callable[[], DeliveryOutcome]) -> DeliveryOutcome:
-        """What became of it; a message that a receiver can't handle must not end the watch at each start."""
+        """The outcome of a call; an exception becomes one, so that a bad message can't end the daemon at each start."""
         try:
             return call()
         except Exception as error:
             log.exception("a receiver failed", extra=self._fields())
-            machine = isinstance(error, (OSError, MemoryError, ImportError))  # its trouble (no file handles) may pass
+            machine = isinstance(error, (OSError, MemoryError, ImportError))  # such trouble (no file handles) may pass
             result = DeliveryResult.RETRY if machine else DeliveryResult.REFUSED
             return DeliveryOutcome(result, f"internal error: {type(error).__name__}")
 

@@ -1,4 +1,4 @@
-"""What one receiver knows: its open alerts, which decide what it gets; and whether it gets anything."""
+"""A receiver's open episodes, which decide what it is sent, and whether it is failing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Mute = Callable[[Notification], bool]
 class OpenEpisodes:
     """The open episodes of one receiver. Resolved notifications go only to receivers that got the firing one.
 
-    ``changed`` collects what has to be stored; the caller that stores it empties it.
+    ``changed`` collects changes to be stored; the caller that stores them empties it.
 
     Args:
-        name: the receiver's; it gets no notification of its own failures.
-        route: what it wants.
+        name: the receiver's name; it gets no notification of its own failures.
+        route: the alerts it wants.
     """
 
     def __init__(self, name: str, route: Route) -> None:
@@ -29,12 +29,12 @@ class OpenEpisodes:
         self._muted = 0
 
     def load(self, stored: Message) -> None:
-        """Take an episode as it was stored."""
+        """Load a stored episode."""
         self._open[stored.notification.episode] = stored
         self._muted += stored.state is MessageState.MUTED
 
     def news(self, notification: Notification, muted: Mute) -> Notification | None:
-        """The notification that the receiver gets of this change; None: none."""
+        """The notification that the receiver gets for this change; None if it gets none."""
         if notification.status == RESOLVED:
             return self._resolved(notification)
         if not self._wanted(notification):
@@ -48,9 +48,9 @@ class OpenEpisodes:
         return replace(notification, was=before.notification.severity if before and notified else "")
 
     def found(self, notification: Notification, muted: Mute, *, send: bool) -> Notification | None:
-        """The same for an alert that was found firing: None where the receiver got it, or ``send`` is False.
+        """The notification for an alert found firing at the start; None if the receiver got it or ``send`` is False.
 
-        It is sent again where it got worse while the receiver was not configured.
+        It is sent again if it got worse while the receiver was not configured.
         """
         if not self._wanted(notification):
             return None
@@ -66,7 +66,7 @@ class OpenEpisodes:
         return notification
 
     def unmuted(self, muted: Mute) -> list[Notification]:
-        """Alerts that still fire and that no mute keeps back any more."""
+        """Mark and return the alerts that still fire and are no longer muted."""
         if not self._muted:
             return []
         kept = [one.notification for one in self._open.values() if one.state is MessageState.MUTED]
@@ -76,11 +76,11 @@ class OpenEpisodes:
         return free
 
     def open_of(self, run: str) -> list[Notification]:
-        """The open episodes of a run, whether the receiver got them or not."""
+        """The open episodes of a run, whether or not the receiver was notified of them."""
         return [one.notification for one in self._open.values() if one.notification.run == run]
 
     def firing(self) -> Iterator[Notification]:
-        """What the receiver got as firing and not as resolved, in the order of sending."""
+        """The alerts the receiver got as firing and not as resolved, in the order of sending."""
         return (one.notification for one in self._open.values() if one.state is MessageState.NOTIFIED)
 
     def _wanted(self, notification: Notification) -> bool:
@@ -110,43 +110,43 @@ class OpenEpisodes:
 TROUBLE_TRIES = 5
 """Attempts in a row without success after which a receiver counts as failing (15 s at the shortest waits)."""
 MOST_RUNS = 20
-"""At most so many runs get the event."""
+"""Most runs that get the event."""
 
 
 class ReceiverTrouble:
-    """What was reported of one receiver."""
+    """Tracks the failures of one receiver and which runs to report them to."""
 
     def __init__(self) -> None:
         self._tries = 0
         self._reported = self._arrived = False
         self._reports: dict[str, str] = {}
         self.now = ""
-        """What is wrong now, whether a run is concerned or not."""
+        """The current problem, whether or not it concerns a run; empty if there is none."""
 
     def tried(self, why: str, runs: Iterable[str]) -> None:
-        """An attempt had no success."""
+        """Note an attempt without success."""
         self._tries += 1
         if self._tries >= TROUBLE_TRIES:
             self.begins(why, runs)
 
     def begins(self, why: str, runs: Iterable[str]) -> None:
-        """A message will not arrive, or none did for a while."""
+        """Note that a message will not arrive, or that none arrived for a while."""
         self.now = why or "no answer"
         concerned = [] if self._reported else sorted(set(runs))[:MOST_RUNS]
         self._reported = self._reported or bool(concerned)
         self._reports |= dict.fromkeys(concerned, self.now)
 
     def over(self) -> None:
-        """A message arrived."""
+        """Note that a message arrived."""
         self._tries, self.now = 0, ""
         self._reported, self._arrived = False, True
 
     @property
     def well(self) -> bool:
-        """Whether something arrived since the start, and nothing is wrong since then."""
+        """Whether a message has arrived since the start and there is no problem now."""
         return self._arrived and not self.now
 
     def reports(self) -> dict[str, str]:
-        """What is wrong, by the runs whose messages waited then; handed out once."""
+        """The problem, by the runs whose messages were waiting; each report is returned once."""
         reports, self._reports = self._reports, {}
         return reports

@@ -1,4 +1,4 @@
-"""Notifications as safe text: headlines, sentences, sparklines, lists of digests, Alertmanager's labels and notes."""
+"""Notifications as safe text: headlines, sentences, sparklines, digests, Alertmanager's labels and annotations."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from grpo_watch.store.messages import RESOLVED, Notification
 BARS = "▁▂▃▄▅▆▇█"
 _TOP = len(BARS) - 1
 TEST_RULE = "notify-test"
-"""What `grpo-watch notify test` sends is about."""
+"""The rule name in messages of `grpo-watch notify test`."""
 
 
 def evidence_line(notification: Notification, limit: int = 1_000) -> str:
-    """``reference KL 0 · groups with zero std 12%``, without what the sentence says already."""
+    """``reference KL 0 · groups with zero std 12%``, without values that the sentence already names."""
     words = evidence_words(notification.evidence, sentence(notification), notification.language)
     return clean(" · ".join(words), limit)
 
 
 def headline(notification: Notification) -> str:
-    """What a phone shows: ``Not learning since step 3 (57 steps) · run``; ``1 critical, 3 warnings on 4 runs``."""
+    """The line a phone shows: ``Not learning since step 3 (57 steps) · run``; ``1 critical, 3 warnings on 4 runs``."""
     language = notification.language
     if notification.parts:
         runs = len({part.run for part in notification.parts})
@@ -39,7 +39,7 @@ def headline(notification: Notification) -> str:
 
 
 def details(notification: Notification) -> str:
-    """What stands below, and begins a line of a digest: ``CRITICAL kl-stuck-at-zero · run · step 12 of 80``."""
+    """The line below a headline and before a digest entry: ``CRITICAL kl-stuck-at-zero · run · step 12 of 80``."""
     past = notification.max_steps is None or notification.step > notification.max_steps
     words = "step {step}" if past else "step {step} of {max}"
     step = say(notification.language, words, step=notification.step, max=notification.max_steps)
@@ -47,7 +47,7 @@ def details(notification: Notification) -> str:
 
 
 def explained(notification: Notification) -> list[str]:
-    """What a message says below its headline, line by line: which rule, what is wrong, why, what to do."""
+    """The lines below the headline: which rule, what is wrong, why, and what to do."""
     say_so = partial(say, notification.language)
     if notification.status == RESOLVED:
         return list(filter(None, (details(notification), notification.why, sentence(notification))))
@@ -59,7 +59,7 @@ def explained(notification: Notification) -> list[str]:
 
 
 def sentence(notification: Notification) -> str:
-    """What is wrong in the detector's own words, the same to every receiver; it names what it is about."""
+    """The detector's own sentence, the same for every receiver, with the name of its subject."""
     return about(notification.key, notification.message or notification.summary)
 
 
@@ -72,12 +72,12 @@ def _word(notification: Notification) -> str:
 
 
 def sparkline(values: Iterable[float]) -> str:
-    """A bar per value between the least and the greatest one; a gap where a value is not finite."""
+    """A bar per value, scaled between the lowest and the highest; a gap for a value that is not finite."""
     row = list(values)
     finite = [value for value in row if math.isfinite(value)]
     if not finite:
         return ""
-    low = min(finite) / 2  # halves: the difference of two numbers may be none
+    low = min(finite) / 2  # halves: the difference of two numbers may overflow
     span = max(finite) / 2 - low or 1.0
     return "".join(BARS[round((value / 2 - low) / span * _TOP)] if math.isfinite(value) else " " for value in row)
 
@@ -97,7 +97,7 @@ _URGENCY = ("critical", "warning", "info", "resolved")
 
 
 def ranked(parts: Iterable[Notification]) -> list[Notification]:
-    """What fires before what ended, the severest first; else in order of arrival."""
+    """Firing alerts before resolved ones, by severity, then in order of arrival."""
     return sorted(parts, key=lambda part: _URGENCY.index(_urgency(part)))
 
 
@@ -120,15 +120,15 @@ def listed(
     lengths: Sequence[int],
     mark: str = "",
 ) -> list[str]:
-    """A line per part: ``most`` of them, and however many are critical, as long as there is room; the rest is counted.
+    """A line per part: up to ``most``, and all critical ones while there is room; the rest is counted.
 
     Args:
-        parts: of a digest.
-        shown: makes a text harmless, in at most so many characters.
-        most: lines, where fewer are critical.
-        room: bytes of all lines in UTF-8.
-        lengths: of the summaries; the next one where the lines have no room.
-        mark: begins each line.
+        parts: the parts of a digest.
+        shown: escapes a text and cuts it to so many characters.
+        most: most lines, if fewer are critical.
+        room: most bytes of all lines in UTF-8.
+        lengths: lengths of the summaries to try in turn until the lines fit.
+        mark: prefix of each line.
     """
 
     def line(part: Notification, length: int) -> str:
@@ -166,16 +166,16 @@ def _size(lines: Iterable[str]) -> int:
 MAX_TITLE, MAX_BODY = 320, 1_700
 """Bytes: Discord takes 2,000 characters, WeCom's robots 2,048 bytes of text with the title."""
 SHOWN_PARTS, ROOM = 10, 1_350
-"""Alerts of a digest that are listed, and all critical ones within so many bytes; an address follows."""
+"""Most alerts of a digest that are listed, unless more are critical, and bytes for all of them; an address follows."""
 
 
 def title_of(notification: Notification) -> str:
-    """The headline, at most ``MAX_TITLE`` bytes: a run's name may be long, and each ``@`` in it takes four."""
+    """The headline in at most ``MAX_TITLE`` bytes: a run's name may be long, and each ``@`` in it takes four."""
     return _bounded(_harmless(headline(notification)), MAX_TITLE)
 
 
 def body_of(notification: Notification) -> str:
-    """The text of a message, at most ``MAX_BODY`` bytes; nobody is mentioned by what a completion says."""
+    """The text of a message in at most ``MAX_BODY`` bytes; completions in it can't mention anybody."""
     if notification.parts:
         lines = listed(notification.parts, most=SHOWN_PARTS, room=ROOM, lengths=(200, 60, 0))
     else:
@@ -187,26 +187,26 @@ def body_of(notification: Notification) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Nobody is mentioned (``@all``, Feishu's ``<at …>``) and no link hides where it leads: what begins one is cut."""
+    """The text with mentions (``@all``, Feishu's ``<at …>``) and links broken at their first character."""
     return text.replace("@", "@\u2060").replace("<", "<\u2060").replace("](", "]\u2060(")
 
 
 def _bounded(text: str, size: int) -> str:
-    """The text in at most this many bytes, no character cut in two."""
+    """The text in at most this many bytes, cut between characters."""
     written = text.encode("utf-8", "replace")
     return text if len(written) <= size else written[: size - 3].decode("utf-8", "ignore") + "…"
 
 
 ALERT, ALIVE = "GrpoRunAlert", "GrpoWatchAlive"
-"""``alertname`` of everything about runs, and of the heartbeat."""
+"""``alertname`` of alerts about runs, and of the heartbeat."""
 
 Labels = dict[str, str]
 
 
 def labels_of(notification: Notification) -> Labels:
-    """The labels by which this alert and the one of the shipped Prometheus rule are the same."""
+    """Labels under which this alert equals that of the shipped Prometheus rule."""
     own = {"alertname": ALERT, "rule": notification.rule, "run": notification.run, "severity": notification.severity}
-    # as the exporter writes it: only what UTF-8 can't hold is replaced, or the two alerts would differ
+    # like the exporter: only characters that UTF-8 lacks are replaced, or the two alerts would differ
     return {
         name: value.encode("utf-8", "replace").decode()
         for name, value in {**notification.labels, **own}.items()
@@ -215,7 +215,7 @@ def labels_of(notification: Notification) -> Labels:
 
 
 def annotations_of(notification: Notification) -> dict[str, str]:
-    """What a person needs; what is not known is left out."""
+    """The annotations; unknown values are left out."""
     notes = {
         "headline": clean(notification.headline),
         "summary": clean(sentence(notification)),
@@ -233,7 +233,7 @@ def annotations_of(notification: Notification) -> dict[str, str]:
 
 
 def parts_of(notification: Notification) -> tuple[Notification, ...]:
-    """The alerts of a digest, or the one alert."""
+    """The parts of a digest, or the notification itself."""
     return notification.parts or (notification,)
 
 

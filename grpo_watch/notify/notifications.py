@@ -1,4 +1,4 @@
-"""Turns transitions of a run's alerts into notifications: what people need to act, and nothing that is explained."""
+"""Turns transitions of a run's alerts into notifications; explained findings get none."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ Recent: TypeAlias = Callable[[str], tuple[float, ...]]
 Alerts: TypeAlias = Mapping[tuple[str, str], Alert]
 """The alerts of one run by rule and key."""
 SERIES, POINTS = 3, 24
-"""At most so many metrics of so many points go with a message."""
+"""Most metrics with a message, and most points of each."""
 ALWAYS_SHOWN = ("reward_mean", "kl_reference")
-"""Shown in addition to what the evidence names, where there is room."""
+"""Metrics shown in addition to those of the evidence, if there is room."""
 CAUSES = 2
 EXAMPLE = "example"
-"""The evidence that is an excerpt of a completion."""
+"""The evidence key of an excerpt of a completion."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationContext:
-    """What a run's notifications are made of besides its transitions.
+    """Context for a run's notifications besides its transitions.
 
-    ``recent`` gives up to so many newest values of a metric, oldest first. ``at`` is Unix seconds, ``page`` the address
-    of the status page or empty, ``rules`` those of the run by name, ``runbook`` the address of runbooks with ``{rule}``
-    in it, or empty. ``texts``: excerpts of completions may be sent; ``folder``: of the run, for commands to paste.
+    ``recent`` returns up to so many newest values of a metric, oldest first. ``at`` is Unix seconds, ``page`` the
+    address of the status page or empty, ``rules`` those of the run by name, ``runbook`` the address of runbooks with
+    ``{rule}`` in it, or empty. ``texts``: excerpts of completions may be sent; ``folder``: of the run, for commands to
+    paste.
     """
 
     snapshot: RunSnapshot
@@ -56,16 +57,16 @@ class NotificationContext:
 
 
 def notifications(transitions: Iterable[Transition], context: NotificationContext) -> list[Notification]:
-    """The messages that these transitions are worth, in order.
+    """The notifications of these transitions, in order.
 
-    A finding that another one explains gets no notification of its own. It may have got one before the other was found:
-    so a resolve is always made, and goes only to receivers that got the firing one.
+    A finding that another one explains gets none. It may have got one before the other was found: so a resolve is
+    always made, and goes only to receivers that got the firing one.
     """
     listed = sorted(pasteable(context.snapshot, context.folder).findings, key=lambda finding: finding.fired_step)
     findings = {(each.rule, each.key, each.attempt): each for each in listed}
     recent = cache(
         lambda name: tuple(filter(math.isfinite, context.recent(name, POINTS)))
-    )  # thousands of changes of a burst show the same lines
+    )  # the transitions of a burst, possibly thousands, share the same series
     made = []
     for transition in transitions:
         status = _status(transition)
@@ -78,7 +79,7 @@ def notifications(transitions: Iterable[Transition], context: NotificationContex
 
 
 def firing(run: str, alerts: Alerts) -> Iterator[Transition]:
-    """For each alert of a run that fires, the transition that made it what it is, with the id that it had."""
+    """For each firing alert of a run, the transition that made it fire, with its original id."""
     for (rule, key), alert in alerts.items():
         if alert.state is AlertState.FIRING:
             step = alert.first_step if alert.fired_step is None else alert.fired_step
@@ -86,11 +87,11 @@ def firing(run: str, alerts: Alerts) -> Iterator[Transition]:
 
 
 def over(fired: Notification, alerts: Alerts, at: float) -> Notification | None:
-    """The end, at ``at`` (Unix seconds), of an alert that a receiver knows as firing and that no longer fires.
+    """The resolve, at ``at`` (Unix seconds), of an alert that a receiver has as firing and that no longer fires.
 
-    It has the id and the step of the run's own resolve: of the last one, if the alert fired again meanwhile. Where the
-    alert has been pending since, that is not known any more: the id is another and the step the one at which it became
-    pending. None for alerts that only the watch itself resolves.
+    It has the id and step of the run's own resolve, of the last one if the alert fired again meanwhile. If the alert
+    has been pending since, that is unknown: the id is a new one, the step the one at which it became pending. None for
+    alerts that only the watch itself resolves.
     """
     place = (fired.rule, fired.key)
     alert = alerts.get(place)
@@ -105,23 +106,23 @@ def over(fired: Notification, alerts: Alerts, at: float) -> Notification | None:
 
 
 def runbook_of(rule: str, template: str) -> str:
-    """Where a rule's runbook is found: its address, else the command that shows it."""
+    """The address of a rule's runbook, or the command that shows it."""
     return template.replace("{rule}", quote(rule, safe="")) if template else f"grpo-watch explain {rule}"
 
 
 def cause_of(finding: Finding, language: str) -> str:
-    """The likeliest causes, as a message names them."""
+    """The likeliest causes as one text."""
     causes = [sentence_words(language, cause) for cause in finding.causes[:CAUSES]]
     return say(language, "; ").join(cause.rstrip(".。") for cause in causes)
 
 
 def _headline(finding: Finding, context: NotificationContext) -> str:
-    """What it is, as it was while it lasted."""
+    """The finding's headline as it was before it resolved."""
     return in_short(replace(finding, resolved_step=None), context.snapshot.language, context.snapshot.findings)
 
 
 def _ended(transition: Transition, context: NotificationContext) -> str:
-    """Why an alert is over: how long it lasted, and what the metrics that proved it are now."""
+    """Why an alert is over: how long it lasted, and the current values of the metrics in its evidence."""
     language, values = context.snapshot.language, context.snapshot.values
     if transition.attempt < context.snapshot.attempt or transition.step < transition.first_step:
         return say(language, "The run was restarted from a step before it.")
@@ -136,7 +137,7 @@ def _ended(transition: Transition, context: NotificationContext) -> str:
 
 
 def digest(parts: Sequence[Notification], at: float) -> Notification:
-    """One message for many; its id follows from theirs. ``at`` is Unix seconds."""
+    """Merge notifications into one; its id follows from theirs. ``at`` is Unix seconds."""
     runs = sorted({part.run for part in parts})
     begun = [part for part in parts if part.status != RESOLVED]
     worst = max(begun or parts, key=lambda part: Severity(part.severity).rank)
@@ -204,6 +205,6 @@ def _notification(
 
 
 def _series(evidence: Iterable[str], recent: Recent) -> dict[str, tuple[float, ...]]:
-    """The newest points of the metrics that the evidence names, and of those that show how training goes."""
+    """The newest points of the metrics in the evidence, and of ``ALWAYS_SHOWN``."""
     found = {name: recent(name) for name in dict.fromkeys((*evidence, *ALWAYS_SHOWN))}
     return dict(islice(((name, points) for name, points in found.items() if points), SERIES))

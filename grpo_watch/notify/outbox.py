@@ -1,4 +1,4 @@
-"""One receiver's queue: decides what is sent next, what became of it, and what has to be stored of that."""
+"""One receiver's queue: decides what is sent next, settles outcomes, and collects the changes to store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
 from grpo_watch.store.messages import Episode, Message, MessageState, Notification
 
 MOST_WAITING = 10_000
-"""Messages that wait for one receiver; beyond that the oldest is dropped, counted and reported."""
+"""Most messages waiting for one receiver; beyond that the oldest is dropped, counted and reported."""
 DIGEST_FROM, MOST_PARTS = 6, 500
-"""This many waiting messages become one, where the receiver takes digests; and at most this many."""
+"""From this many waiting messages on they become one digest, if the receiver takes digests; and at most this many."""
 SPLIT_TRIES = 10
-"""After so many attempts, about five minutes, half of a digest leaves it: one part may be why it does not arrive."""
+"""After so many attempts, about five minutes, half of a digest is split off: one of its parts may block it."""
 GIVE_UP_TRIES = 4_000
 """Attempts after which a message is given up: about three days at one a minute."""
 IDLE_SECONDS = 1.0
@@ -34,9 +34,9 @@ def wait_before(tries: int, chance: Callable[[], float], asked: float | None = N
     """Seconds until the next attempt.
 
     Args:
-        tries: how often it was tried without success, from 1.
+        tries: attempts without success, from 1.
         chance: a number in 0…1; half of the wait is random, so that several watchers don't come back at once.
-        asked: what the receiver asked for (``Retry-After``).
+        asked: seconds the receiver asked for (``Retry-After``).
     """
     longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(tries - 1, 10))
     own = longest * (0.5 + 0.5 * chance())
@@ -44,14 +44,14 @@ def wait_before(tries: int, chance: Callable[[], float], asked: float | None = N
 
 
 class Outbox:
-    """The engine puts, the receiver's thread takes and settles; every method is safe to call from both.
+    """The engine puts, the receiver's thread takes and settles; every method is thread-safe.
 
     Nothing is sent before it was stored (or storing failed): call ``changes`` and, after the commit, ``committed``.
     Waits are in monotonic seconds, so that a stepping clock changes nothing.
 
     Args:
-        routed: the receiver and what it wants.
-        chance: numbers in 0…1, for the random part of waits.
+        routed: the receiver and its route.
+        chance: returns random numbers in 0…1, for waits.
     """
 
     def __init__(self, routed: RoutedReceiver, chance: Callable[[], float]) -> None:
@@ -72,7 +72,7 @@ class Outbox:
             return len(self._queue)
 
     def load(self, kept: StoredDeliveries) -> None:
-        """Continue from what was stored."""
+        """Load the stored messages and episodes of this receiver."""
         self._ledger.load([name for sink, name in kept.finished if sink == self.name][-MOST_IDS:])
         damaged = [name for sink, name in kept.damaged if sink == self.name]
         self._ledger.load(damaged)
@@ -86,45 +86,45 @@ class Outbox:
                 self._ledger.load([message.id])
                 self._queue.add(message)
 
-    # the engine
+    # for the engine
 
     def put(self, notifications: Sequence[Notification], now: float, muted: Mute) -> None:
-        """Take notifications made at ``now`` (Unix seconds)."""
+        """Queue notifications made at ``now`` (Unix seconds)."""
         with self.moved:
             for each in notifications:
                 self._take_in(self._episodes.news(each, muted), now)
 
     def find(self, notifications: Sequence[Notification], now: float, muted: Mute, *, send: bool) -> None:
-        """Take alerts that were found firing; those that the receiver did not get go out as one digest."""
+        """Queue alerts found firing at the start; those the receiver did not get go out as one digest."""
         with self.moved:
             for each in notifications:
                 self._take_in(self._episodes.found(each, muted, send=send), now, MessageState.GATHERING)
 
     def open_of(self, run: str) -> list[Notification]:
-        """The alerts of a run that fire according to the receiver's part of the state."""
+        """The run's alerts that fire according to the receiver's stored state."""
         with self.moved:
             return self._episodes.open_of(run)
 
     def unmute(self, now: float, muted: Mute) -> None:
-        """Send what still fires and is no longer muted."""
+        """Queue alerts that still fire and are no longer muted."""
         with self.moved:
             for each in self._episodes.unmuted(muted):
                 self._take_in(each, now)
 
     def gathered(self) -> None:
-        """All runs were read: what was found firing may go."""
+        """Release the alerts found firing at the start, once all runs are read."""
         with self.moved:
             self._queue.gathered()
 
     def changes(self) -> DeliveryChanges:
-        """What to store; handed out once."""
+        """The changes to store; each is returned once."""
         with self.moved:
             episodes, self._episodes.changed = self._episodes.changed, {}
             self._ending, self._ended = self._ending | self._ended, set()
             return self._ledger.changes(episodes)
 
     def committed(self) -> None:
-        """What ``changes`` gave is stored, or can't be now."""
+        """Note that the changes last returned are stored, or can't be stored now."""
         with self.moved:
             waited, self._ending = bool(self._ending), set()
             if self._ledger.committed() or waited:
@@ -132,20 +132,20 @@ class Outbox:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many messages ended how, since the start."""
+        """Messages by outcome, since the start."""
         with self.moved:
             return self._ledger.counts.copy()
 
     def reports(self) -> dict[str, str]:
-        """What is wrong with the receiver, by the runs that wait for it; handed out once."""
+        """The receiver's problem, by the runs that wait for it; each report is returned once."""
         with self.moved:
             return self.trouble.reports()
 
     def firing(self) -> list[Notification]:
-        """What the receiver got as firing and not as resolved.
+        """The alerts the receiver got as firing and not as resolved.
 
-        To a receiver that knows alerts by a key nothing is repeated of which news wait: they are older than what fires
-        by now, and would end it, or what ended would be opened again.
+        For a receiver with keyed alerts, those with waiting news are left out: a repetition would revert them to an
+        older state, or reopen a resolved alert.
         """
         with self.moved:
             firing = list(self._episodes.firing())
@@ -154,13 +154,13 @@ class Outbox:
             changing = {row.notification.episode for row in self._queue}
             return [each for each in firing if each.episode not in changing]
 
-    # the receiver's thread
+    # for the receiver's thread
 
     def take(self, now: float, wall: float) -> Message | float:
-        """What to send, or how many seconds to wait (monotonic and Unix seconds); 0: until something is stored.
+        """The message to send, or how many seconds to wait (monotonic and Unix seconds); 0: until changes are stored.
 
-        To a receiver that knows alerts by a key, news of an alert waits until what became of the news before was
-        stored: else a kill would have both sent again, and what is resolved would be opened a second time.
+        For a receiver with keyed alerts, news of an alert waits until the outcome of its previous news is stored: else
+        a kill would send both again, and reopen what is resolved.
         """
         with self.moved:
             if not self._ledger.stored:
@@ -180,10 +180,10 @@ class Outbox:
             return self._fly(head, now)
 
     def settle(self, message: Message, outcome: DeliveryOutcome, now: float, wall: float) -> None:
-        """Take what became of a message.
+        """Settle a message by its outcome.
 
-        What did not arrive and is tried no more is stored before the next message goes: a kill would have it sent
-        again, after later news of its run.
+        A message given up is stored before the next one is sent: else a kill would have it sent again, after later news
+        of its run.
         """
         with self.moved:
             self._flying = ()
@@ -207,7 +207,7 @@ class Outbox:
                 self.trouble.begins(outcome.detail, [message.notification.run, *self._queue.runs])
 
     def refreshed(self, outcome: DeliveryOutcome) -> None:
-        """Take the outcome of a refresh."""
+        """Note the outcome of a refresh."""
         with self.moved:
             arrived = outcome.result is DeliveryResult.DELIVERED
             self._ledger.counts["refreshed" if arrived else "refresh-failed"] += 1
@@ -216,7 +216,7 @@ class Outbox:
             elif outcome.reached and not len(self):
                 self._well()
 
-    # parts of these
+    # helpers
 
     def _take_in(
         self, notification: Notification | None, now: float, state: MessageState = MessageState.WAITING
@@ -230,7 +230,7 @@ class Outbox:
         self._drop(now)
 
     def _drop(self, now: float) -> None:
-        """Keep the queue bounded; a digest stays whole."""
+        """Keep the queue bounded; digests stay whole."""
         excess = len(self) - MOST_WAITING
         if excess <= 0:
             return
@@ -242,7 +242,7 @@ class Outbox:
             self.trouble.begins(f"more than {MOST_WAITING} messages wait; the oldest are dropped", concerned)
 
     def _well(self) -> None:
-        """The receiver took something. Where messages were dropped that is not enough before half of them are gone."""
+        """Note that the receiver took something; after drops it is well only once half of the queue is gone."""
         self._full = self._full and len(self) > MOST_WAITING // 2
         if not self._full:
             self.trouble.over()
@@ -252,9 +252,9 @@ class Outbox:
         return not self._queue.count(MessageState.ALONE) and (flood or self._queue.count(MessageState.TOGETHER) > 0)
 
     def _bundle(self) -> bool:
-        """Make one message of all that waits; whether there was enough for that.
+        """Make a digest of all waiting messages; returns whether there were at least two.
 
-        For a receiver that knows alerts by a key it holds no two pieces of news of one alert, see ``take``.
+        For a receiver with keyed alerts it holds at most one message per alert, see ``take``.
         """
         rows = self._queue.oldest(MOST_PARTS)
         rows = self._first_of_each(rows) if self._keyed else rows
@@ -266,7 +266,7 @@ class Outbox:
         return True
 
     def _first_of_each(self, rows: Sequence[Message]) -> list[Message]:
-        """The rows before the second one about an alert, or before one whose last news is not stored yet."""
+        """The messages before the second one about an alert, or before one whose last news is not stored yet."""
         seen = self._ended | self._ending
         for at, row in enumerate(rows):
             if row.notification.episode in seen:

@@ -1,4 +1,4 @@
-"""What waits for one receiver: messages in order within a run, a digest of many, and what of both is stored."""
+"""The waiting messages of one receiver: in order within a run, a digest of many, and the changes to store."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.messages import Episode, Message, MessageState
 
 ONE_BY_ONE = frozenset({MessageState.WAITING, MessageState.TOGETHER, MessageState.ALONE})
-"""States of messages that are tried by themselves, or from which a digest is made."""
+"""States of messages that are sent by themselves, or from which a digest is made."""
 
 
 class MessageQueue:
-    """The messages of one receiver in order of their numbers, and each run's; some of them may be a digest.
+    """The messages of one receiver in the order of their numbers, and by run; some of them may form a digest.
 
-    A run's first message is tried, whenever it is due, and its others wait behind it; behind a message that is part of
-    a digest, or that is being gathered, they wait for that.
+    Only a run's first message is tried, once it is due; its others wait behind it, also while it is part of a digest or
+    being gathered.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class MessageQueue:
         self._runs: dict[str, deque[Message]] = {}
         self._heads: list[tuple[float, int, str]] = []
         self.digest: list[Message] = []
-        """The messages that go as one; empty where there is no digest."""
+        """The messages sent as one; empty without a digest."""
         self._states = Counter[MessageState]()
 
     def __len__(self) -> int:
@@ -36,16 +36,16 @@ class MessageQueue:
         return iter(self._rows.values())
 
     def count(self, *states: MessageState) -> int:
-        """How many messages are in one of these states."""
+        """The number of messages in these states."""
         return sum(self._states[state] for state in states)
 
     @property
     def runs(self) -> list[str]:
-        """The runs of which something waits that is neither gathered nor part of a digest."""
+        """The runs with waiting messages that are neither gathered nor part of a digest."""
         return [run for run, line in self._runs.items() if not ONE_BY_ONE.isdisjoint((line[0].state, line[-1].state))]
 
     def head(self) -> Message | None:
-        """The message to be tried next by itself, which may not be due yet."""
+        """The message to send next by itself, which may not be due yet; None if there is none."""
         while self._heads:
             due, number, run = self._heads[0]
             line = self._runs.get(run)
@@ -59,12 +59,12 @@ class MessageQueue:
         return list(islice((row for row in self if row.state in states), max(0, count)))
 
     def add(self, row: Message) -> None:
-        """Append a message, as it was stored or new; its number is the highest so far.
+        """Append a stored or new message; its number is the highest so far.
 
-        News of a run whose messages are being gathered ends the gathering: it must not go before them.
+        News of a run whose messages are being gathered ends the gathering: it must not be sent before them.
         """
         if row.state is MessageState.BUNDLED:
-            if self.digest and self.digest[0].bundle != row.bundle:  # of a damaged state
+            if self.digest and self.digest[0].bundle != row.bundle:  # from a damaged state
                 row.state, row.bundle = MessageState.WAITING, 0
             else:
                 self.digest.append(row)
@@ -78,7 +78,7 @@ class MessageQueue:
             self.gathered()
 
     def remove(self, rows: Sequence[Message]) -> None:
-        """Take out a message, or all of the digest."""
+        """Remove a message, or the whole digest."""
         self.digest = [] if rows[0].bundle else self.digest
         for row in rows:
             del self._rows[row.number]
@@ -91,12 +91,12 @@ class MessageQueue:
                 del self._runs[row.notification.run]
 
     def gathered(self) -> None:
-        """All runs were read: what was found firing may go."""
+        """End the gathering: gathered messages go out together."""
         if self._states[MessageState.GATHERING]:
             self._turn([row for row in self if row.state is MessageState.GATHERING], MessageState.TOGETHER)
 
     def bundle(self, rows: Sequence[Message]) -> None:
-        """Make one message of many, where there is no digest."""
+        """Make these messages the digest; there must be none."""
         for row in rows:
             row.bundle = rows[0].number
         self.digest = list(rows)
@@ -108,11 +108,11 @@ class MessageQueue:
         return self._free(half, MessageState.WAITING) if half > 1 else self.separate()
 
     def separate(self) -> Sequence[Message]:
-        """Send each message of the digest by itself."""
+        """Dissolve the digest; each of its messages is sent by itself."""
         return self._free(0, MessageState.ALONE)
 
     def put_off(self, rows: Sequence[Message], due: float) -> None:
-        """Try a message, or a digest, later."""
+        """Retry a message, or the digest, at ``due`` (monotonic seconds)."""
         for row in rows:
             row.due = due
         self._offer(rows[0])
@@ -134,17 +134,17 @@ class MessageQueue:
             self._offer(self._runs[run][0])
 
     def _offer(self, row: Message) -> None:
-        """Have a message tried when it is due, if it is the first of its run and goes by itself."""
+        """Schedule a message for when it is due, if it is the first of its run and sent by itself."""
         if row.state in ONE_BY_ONE and self._runs[row.notification.run][0] is row:
             heapq.heappush(self._heads, (row.due, row.number, row.notification.run))
 
 
 MOST_IDS = 50_000
-"""Ids of finished messages that are remembered, so that none is sent again."""
+"""Most ids of finished messages remembered, so that none is sent again."""
 
 
 class QueueLedger:
-    """What is to be stored of one receiver's queue, and which ids it has had; ``counts`` counts messages by outcome.
+    """Collects the changes of one receiver's queue to store, and its message ids; ``counts``: messages by outcome.
 
     Not thread-safe: the caller locks.
 
@@ -160,15 +160,15 @@ class QueueLedger:
         self.counts: Counter[str] = Counter()
 
     def load(self, ids: Iterable[str]) -> None:
-        """Take ids of what was sent before, or waits."""
+        """Load the ids of messages that were sent or wait."""
         self._ids |= dict.fromkeys(ids)
 
     def known(self, name: str) -> bool:
-        """Whether a message of this id waits or was sent."""
+        """Whether a message with this id waits or was sent."""
         return name in self._ids
 
     def queue(self, row: Message) -> None:
-        """A message begins to wait; it must not go before it was stored."""
+        """Note a new message; it must be stored before it is sent."""
         self._ids[row.id] = None
         if len(self._ids) > MOST_IDS:
             del self._ids[next(iter(self._ids))]
@@ -176,37 +176,37 @@ class QueueLedger:
         self.hold()
 
     def note(self, rows: Iterable[Message]) -> None:
-        """Messages were tried, or go into a digest or out of it."""
+        """Note changed attempts or digest of messages."""
         self._changes.changed.update(((self._sink, row.id), (row.tries, row.bundle)) for row in rows)
 
     def end(self, rows: Sequence[Message], state: MessageState, at: float) -> None:
-        """Messages no longer wait since ``at`` (Unix seconds)."""
+        """Note the final state of messages at ``at`` (Unix seconds), and count it."""
         for row in rows:
             row.state = state
         self.counts[state.value] += len(rows)
         self.finish([row.id for row in rows], state, at)
 
     def finish(self, names: Iterable[str], state: MessageState, at: float) -> None:
-        """The same by their ids, uncounted."""
+        """Note the final state of messages by id, uncounted."""
         self._changes.finished.update(((self._sink, name), (state, at)) for name in names)
 
     def hold(self) -> None:
-        """Nothing must be sent before what changed by now was stored."""
+        """Hold back sending until all changes so far are stored."""
         self._version += 1
 
     def changes(self, episodes: Mapping[tuple[str, Episode], Message | None]) -> DeliveryChanges:
-        """The changes to be stored, with the alerts that the receiver got; handed out once."""
+        """The changes to store, with the receiver's episodes; each is returned once."""
         changes, self._changes = self._changes, DeliveryChanges()
         changes.episodes |= episodes
         self._handed = self._version
         return changes
 
     def committed(self) -> bool:
-        """What ``changes`` gave is stored, or can't be now; whether that is news."""
+        """Note that the changes last returned are stored, or can't be stored now; returns False if that was known."""
         news, self._stored = self._stored != self._handed, self._handed
         return news
 
     @property
     def stored(self) -> bool:
-        """Whether all that must not go unstored was."""
+        """Whether all changes are stored that must precede sending."""
         return self._stored == self._version

@@ -1,7 +1,7 @@
-"""Receivers: the contract that each keeps, what it wants, and how one is made from its settings.
+"""The interface of receivers, their routes, and how one is made from its settings.
 
-A sink of ``type: my_service`` is for ``receivers/my_service.py`` (or its ``module``), whose ``receiver(sink, name,
-context)`` is the class, or makes one. No list has to be edited.
+A sink of ``type: my_service`` belongs to ``receivers/my_service.py`` (or its ``module``), whose ``receiver(sink, name,
+context)`` is the class or a factory. There is no list to edit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.store.messages import Notification
 
 OWN_RULE = DeliveryFailing.name()
-"""The alert of a receiver that gets nothing; its key is the receiver."""
+"""The rule about receivers that get nothing; its alert's key is the receiver."""
 
 
 class DeliveryResult(Enum):
-    """What became of one attempt to send."""
+    """The result of one attempt to send."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
@@ -35,10 +35,10 @@ class DeliveryResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOutcome:
-    """A receiver's answer. ``detail`` is one line without any secret; ``retry_after`` is in seconds.
+    """A receiver's answer. ``detail`` is one line without secrets; ``retry_after`` is in seconds.
 
-    ``most_tries`` bounds the attempts where trying again only helps once a person fixes something (None: as usual).
-    ``reached``: whether there was anything to ask the receiver; an answer without proves nothing about how it does.
+    ``most_tries`` bounds the attempts if retrying only helps once a person fixes something (None: the default).
+    ``reached``: whether the receiver was asked at all; otherwise the outcome proves nothing about its health.
     """
 
     result: DeliveryResult
@@ -54,27 +54,27 @@ NOTHING = DeliveryOutcome(DeliveryResult.DELIVERED, "nothing to send", reached=F
 
 
 class Receiver:
-    """One configured sink, called by one thread only; its calls block, for at most 10 seconds, and never raise.
+    """One configured sink, called by one thread only; its calls block for at most 10 seconds, and never raise.
 
-    A kind of receiver says what it is by the class attributes, and overrides what it does.
+    Subclasses describe themselves by the class attributes.
 
     Args:
-        name: without any secret, unique among the configured ones: the ``sink`` label of the metrics.
+        name: without secrets, unique among the configured ones: the ``sink`` label of the metrics.
     """
 
     chat: ClassVar[bool] = False
-    """Whether people read it as a chat, where many messages at once become one by default."""
+    """Whether people read it as a chat; many messages at once then become one by default."""
     keyed: ClassVar[bool] = False
-    """Whether it knows alerts by a key: no news of an alert is sent before the news until then is stored."""
+    """Whether it identifies alerts by a key: news of an alert is then sent only after earlier news is stored."""
     metrics_only: ClassVar[bool] = False
-    """Whether it takes the metrics and no messages, so that a test message would overwrite those of a running watch."""
+    """Whether it takes metrics and no messages, so that a test message would overwrite those of a running watch."""
     for_programs: ClassVar[bool] = False
-    """Whether its texts are values for a program, which get them as the run wrote them; else they are for people, and
-    nothing in them is obeyed by a terminal or a chat."""
+    """Whether its texts are values for a program, passed on as the run wrote them; else they are for people, and are
+    escaped for terminals and chats."""
     pace: float = 0.0
     """Least seconds between two messages."""
     refresh_every: float | None = None
-    """Seconds after which ``refresh`` wants to be called again; None: never."""
+    """Seconds between two calls of ``refresh``; None: it is never called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,19 +84,18 @@ class Receiver:
         return NOTHING
 
     def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Send what fires once more, or push the metrics; ``now`` is Unix seconds."""
+        """Send the firing alerts again, or push the metrics; ``now`` is Unix seconds."""
         return NOTHING
 
     def close(self) -> None:
-        """Free connections."""
+        """Close connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What one receiver wants. ``runs`` and ``rules`` are patterns, of which one must match; empty: all.
+    """The alerts one receiver wants. ``runs`` and ``rules`` are patterns, of which one must match; empty: all.
 
-    Every entry of ``labels`` must match the run's label of that name. With ``digest`` many waiting messages
-    become one.
+    Every entry of ``labels`` must match the run's label of that name. With ``digest`` many waiting messages become one.
     """
 
     min_severity: Severity = Severity.WARNING
@@ -106,7 +105,7 @@ class Route:
     digest: bool = False
 
     def wants(self, notification: Notification) -> bool:
-        """Whether this firing alert concerns the receiver."""
+        """Whether this firing alert is for the receiver."""
         return (
             Severity(notification.severity).rank >= self.min_severity.rank
             and _one_of(self.runs, notification.run)
@@ -117,7 +116,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RoutedReceiver:
-    """A receiver with what it wants."""
+    """A receiver with its route."""
 
     receiver: Receiver
     route: Route = Route()
@@ -125,12 +124,12 @@ class RoutedReceiver:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverContext:
-    """What receivers need of the daemon.
+    """A receiver's access to the daemon.
 
     Args:
         clock: Unix seconds.
-        instance: names this watcher where several push to one place.
-        late: by how many seconds the engine is late; None when it is not.
+        instance: name of this watcher if several push to one place.
+        late: returns by how many seconds the engine is late; None if it is on time.
     """
 
     clock: Callable[[], float]
@@ -142,7 +141,7 @@ def build(sinks: Sequence[Sink], context: ReceiverContext) -> list[RoutedReceive
     """A receiver for each sink, in their order.
 
     Raises:
-        ConfigError: a secret can't be read, or a library that the sink needs is not installed.
+        ConfigError: a secret can't be read, or a library of the sink is not installed.
     """
     made = []
     for sink, name in zip(sinks, names_of(sinks), strict=True):
@@ -153,7 +152,7 @@ def build(sinks: Sequence[Sink], context: ReceiverContext) -> list[RoutedReceive
 
 
 def route_of(sink: BaseSink, *, digest: bool = False) -> Route:
-    """The route that a sink's settings ask for; ``digest`` is the default where they don't say."""
+    """The route from a sink's settings; ``digest`` is the default if they don't say."""
     return Route(
         min_severity=sink.min_severity,
         runs=sink.only_runs,
@@ -164,7 +163,7 @@ def route_of(sink: BaseSink, *, digest: bool = False) -> Route:
 
 
 def names_of(sinks: Sequence[Sink]) -> list[str]:
-    """A name for each, unique: what the settings call it, else its type and address, numbered from the second on."""
+    """A unique name for each sink: from the settings, else its type and address, numbered from the second on."""
     seen: Counter[str] = Counter()
     names = []
     for sink in sinks:
@@ -175,7 +174,7 @@ def names_of(sinks: Sequence[Sink]) -> list[str]:
 
 
 def _name(sink: Any) -> str:
-    url = getattr(sink, "url", None)  # a kind of its own may have any address, or none
+    url = getattr(sink, "url", None)  # a custom receiver may have any address, or none
     return f"{sink.type}:{url.place()}" if isinstance(url, Url) else str(sink.type)
 
 

@@ -1,4 +1,4 @@
-"""Keeps Alertmanager's view equal to what fires: posts alerts, repeats them, and ends them when they resolve."""
+"""Keeps Alertmanager's alerts equal to ours: posts and repeats firing alerts, and ends resolved ones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from grpo_watch.notify.receivers.http import HttpReceiver, HttpRequest
 from grpo_watch.store.messages import FIRING, RESOLVED, Notification
 
 REPEAT_SECONDS = 60.0
-"""Alertmanager forgets alerts when it restarts; after this long it has them again."""
+"""Seconds between repetitions: Alertmanager forgets alerts when it restarts."""
 EXPIRES_SECONDS = 5 * REPEAT_SECONDS
-"""An alert that is not repeated for this long ends by itself: the watcher may be gone."""
+"""Seconds after which an alert that is not repeated ends by itself: the watcher may be gone."""
 MOST = 200
-"""Alerts in one request."""
+"""Most alerts in one request."""
 
 _ADDRESS = re.compile(r"https?://[^\s/%]+(?:/(?:[^\s%]|%[0-9A-Fa-f]{2})*)?")
-"""Alertmanager answers 422 to all alerts of a request in which one has a link that it can't read."""
+"""Links that Alertmanager can read: with another one it answers 422 to all alerts of the request."""
 
 Key = tuple[tuple[str, str], ...]
 """The sorted labels of an alert, its identity in Alertmanager."""
@@ -31,23 +31,23 @@ Key = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class AlertmanagerClock:
-    """Alertmanager's clock: what it shows now (Unix seconds), and by how much it is ahead of ours."""
+    """Alertmanager's clock: its present time (Unix seconds), and by how many seconds it is ahead of ours."""
 
     now: float
     ahead: float
 
     def of(self, ours: float) -> float:
-        """A moment of our clock on this one, never in its future."""
+        """Convert a time of our clock; never later than the present."""
         return min(ours + self.ahead, self.now)
 
 
 class AlertmanagerReceiver(HttpReceiver):
-    """One Alertmanager; several are several receivers, each with a queue of its own.
+    """One Alertmanager; each configured one is a receiver with its own queue.
 
-    Findings that differ only in what they are about (a tensor, a reward function) share their labels: they are one
-    alert, which ends with the last of them.
+    Findings that differ only in their key (a tensor, a reward function) share their labels: they are one alert, which
+    ends with the last of them.
 
-    Its heartbeat, where the settings ask for one, is left out while the engine is stuck, and ends by itself.
+    The heartbeat, if configured, is left out while the engine is late, and then ends by itself.
     """
 
     keyed = True
@@ -64,7 +64,7 @@ class AlertmanagerReceiver(HttpReceiver):
         self._spared: set[Key] = set()
 
     def send(self, notification: Notification) -> DeliveryOutcome:
-        """Post what changed."""
+        """Post the changed alerts."""
         touched: dict[Key, Notification] = {}
         before = {key: dict(held) for key, held in self._firing.items()}
         for part in parts_of(notification):
@@ -77,10 +77,10 @@ class AlertmanagerReceiver(HttpReceiver):
         return outcome
 
     def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Post everything that fires, and an end for what was posted before and fires under other labels by now.
+        """Post all firing alerts, and end those that now fire under other labels.
 
-        What fires no more is ended at the second refresh: its end is a message that may still wait, and what is ended
-        before the message that opened it is stored as delivered would be opened again after a kill.
+        Alerts that stopped firing are ended at the second refresh: their resolve may still be waiting, and an alert
+        ended before its firing message is stored as delivered would be reopened after a kill.
         """
         before, self._firing = self._firing, {}
         for notification in firing:
@@ -100,7 +100,7 @@ class AlertmanagerReceiver(HttpReceiver):
             return [*ends, *again, *(self._heartbeat(time) if beat else [])]
 
         outcome = self._send_by_its_clock(alerts, ask=True)
-        if outcome.result is DeliveryResult.RETRY:  # the ends go out with the next refresh
+        if outcome.result is DeliveryResult.RETRY:  # the ends are posted with the next refresh
             over = set()
         else:
             self._spared = gone.keys() - over
@@ -108,7 +108,7 @@ class AlertmanagerReceiver(HttpReceiver):
         return outcome
 
     def _escalated(self, notification: Notification) -> dict[Key, Notification]:
-        """The alerts that held this finding under other labels, as when it was a warning; they no longer hold it."""
+        """The alerts that held this finding under other labels (an earlier severity); removes it from them."""
         mine, left = tuple(sorted(labels_of(notification).items())), {}
         for key, held in list(self._firing.items()):
             before = held.get((notification.attempt, notification.key))
@@ -132,7 +132,7 @@ class AlertmanagerReceiver(HttpReceiver):
         return key
 
     def _alert(self, key: Key, last: Notification, time: AlertmanagerClock) -> dict[str, Any]:
-        """What still fires under these labels, else the end of what fired last."""
+        """The oldest finding firing under these labels, else the end of ``last``."""
         held = self._firing.get(key)
         if not held:
             return _document(dict(key), last, time, time.now if last.ended is None else time.of(last.ended))
@@ -149,11 +149,11 @@ class AlertmanagerReceiver(HttpReceiver):
     def _send_by_its_clock(
         self, alerts: Callable[[AlertmanagerClock], Sequence[Mapping[str, Any]]], *, ask: bool = False
     ) -> DeliveryOutcome:
-        """Post by Alertmanager's clock: it takes an alert that ends in its own past for one that is over.
+        """Post with Alertmanager's times: it takes an alert that ends in its own past as resolved.
 
-        Its answers carry its time. So it is asked before the first alert, and again with ``ask``, by a request
-        without any, which also shows whether it is there. (To post the same again with the right times would not do: an
-        alert that arrived as resolved is sent on minutes later, and of two ends the later one counts.)
+        Its answers carry its time. So an empty request is sent before the first alert, and again with ``ask``, which
+        also shows whether it is reachable. (Posting again with corrected times would not do: an alert that arrived as
+        resolved is sent on minutes later, and of two ends the later one counts.)
         """
         outcome = NOTHING
         if ask or not self._asked:
@@ -174,7 +174,7 @@ receiver = AlertmanagerReceiver
 
 
 def _finding(notification: Notification) -> tuple[str, str, int, str]:
-    """What it is about, whatever its severity."""
+    """The identity of a finding, independent of its severity."""
     return notification.run, notification.rule, notification.attempt, notification.key
 
 

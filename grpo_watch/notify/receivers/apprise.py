@@ -1,7 +1,7 @@
 """Hands notifications to apprise, which supports over a hundred services: Discord, Teams, email.
 
-It runs in a process of its own, the only way to end a request whose answer drips in. It says whether a service took a
-message, and no more.
+It runs in its own process, the only way to end a request whose answer drips in. It only reports whether a service took
+a message.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from grpo_watch.store.messages import RESOLVED, Notification
 
 PACE_SECONDS = 1.0
 START_SECONDS, TOTAL_SECONDS = 120.0, 9.0
-"""Until the process has read apprise and all its services, and for one message from then on."""
+"""Seconds for the process to load apprise and all its services, and for each message from then on."""
 IDLE_SECONDS = 60.0
-"""After so long without a message the process ends; the next message starts one."""
+"""Seconds without a message after which the process ends; the next message starts one."""
 OWN_TYPES: Mapping[str, str] = MappingProxyType(
     {
         "pagerduty": "apprise pages again when an alert resolves; use `type: pagerduty` with `routing_key_file`",
@@ -37,7 +37,7 @@ OWN_TYPES: Mapping[str, str] = MappingProxyType(
         "wecombot": "apprise takes its refusals for success; use `type: wecom` with `webhook_url_file`",
     }
 )
-"""Services, by apprise's scheme for them, that have a type of their own, and why that is used. The robots answer with
+"""Services, by apprise's scheme, that have their own receiver type, with the reason to use that. The robots answer with
 status 200 and an error code in the body."""
 INCIDENTS = frozenset(
     {
@@ -55,14 +55,14 @@ INCIDENTS = frozenset(
         "victorops",
     }
 )
-"""Services, by apprise's scheme for them, whose incidents apprise opens and can't resolve: it knows an incident by
-its title, in its process's memory, or by one name for all."""
+"""Services, by apprise's scheme, whose incidents apprise opens and can't resolve: it identifies an incident by its
+title, in its process's memory, or by one name for all."""
 UNRESOLVED = "apprise can't resolve the incidents that it opens there; use `type: alertmanager` or `type: webhook`"
 
 
 @dataclass(frozen=True, slots=True)
 class AppriseMessage:
-    """What to send where; ``kind`` is apprise's name of a kind of message."""
+    """A message and its destination; ``kind`` is apprise's name of a kind of message."""
 
     url: str
     title: str
@@ -74,13 +74,13 @@ class AppriseReceiver(Receiver):
     """One service.
 
     Args:
-        sink: its settings.
-        name: what metrics call it.
-        context: what it needs of the daemon.
+        sink: the settings of the service.
+        name: its name in metrics.
+        context: access to the daemon.
 
     Raises:
-        ConfigError: apprise is not installed, the URL is unsupported, has a type of its own, or no way to resolve what
-            it opens.
+        ConfigError: apprise is not installed, or the URL is unsupported, has its own receiver type, or is of a service
+            whose incidents apprise can't resolve.
     """
 
     chat = True
@@ -94,7 +94,7 @@ class AppriseReceiver(Receiver):
         service_of(self._url())
 
     def send(self, notification: Notification) -> DeliveryOutcome:
-        """Send one message; what was not taken is tried again, as apprise does not say why."""
+        """Send one message; every failure is retried, as apprise does not say why."""
         try:
             url = self._url()
         except ConfigError as problem:
@@ -104,7 +104,7 @@ class AppriseReceiver(Receiver):
         return DeliveryOutcome(DeliveryResult.RETRY if refusal else DeliveryResult.DELIVERED, refusal or "taken")
 
     def close(self) -> None:
-        """End the process that sends."""
+        """End the sending process."""
         self._process.close()
 
 
@@ -112,7 +112,7 @@ receiver = AppriseReceiver
 
 
 def _kind(notification: Notification) -> str:
-    """Success, failure or warning, which services show as colours."""
+    """Apprise's kind: success, failure or warning, which services show as colours."""
     if notification.status == RESOLVED:
         return "success"
     return {"critical": "failure", "warning": "warning"}.get(notification.severity, "info")
@@ -125,7 +125,7 @@ class AppriseProcess:
         self._child: Child | None = None
 
     def post(self, message: AppriseMessage) -> str:
-        """Send one message; why it was not taken, or nothing. Bounded in time, never raises."""
+        """Send one message; returns why it was not taken, or an empty text. Bounded in time, never raises."""
         try:
             child = self._started()
             child.send(message)
@@ -150,7 +150,8 @@ class AppriseProcess:
         """A process that is ready.
 
         Raises:
-            ChildLostError, TimeoutError: there is none.
+            ChildLostError: the process ended while starting.
+            TimeoutError: it took too long.
         """
         if self._child is None or not self._child.alive:
             self.close()
@@ -160,13 +161,13 @@ class AppriseProcess:
 
 
 def serve(pipe: Connection) -> None:
-    """Post what comes until nothing did for a while; ignores Ctrl-C, and ends with the daemon."""
+    """Post incoming messages until none came for a while; ignores Ctrl-C, and ends with the daemon."""
     follow_parent()
-    os.environ["NETRC"] = os.devnull  # the client would add a password of ~/.netrc to what a service is sent
-    bound_memory()  # of an endless answer
+    os.environ["NETRC"] = os.devnull  # the client would send a password of ~/.netrc to the service
+    bound_memory()  # against an endless answer
     keep_quiet()
     with suppress(ConfigError):
-        service_of("json://localhost")  # the first address reads every service, slowly: what follows is bounded in time
+        service_of("json://localhost")  # the first address loads every service, slowly: later calls are bounded in time
     pipe.send("ready")
     with suppress(EOFError, OSError):
         while pipe.poll(IDLE_SECONDS):
@@ -174,7 +175,7 @@ def serve(pipe: Connection) -> None:
 
 
 def posted(message: AppriseMessage) -> str:
-    """Send one message here and now; why it was not taken, without a secret, or nothing."""
+    """Send one message from this process; returns why it was not taken, without secrets, or an empty text."""
     from apprise import NotifyFormat, NotifyType  # noqa: PLC0415  an extra
 
     try:
@@ -192,7 +193,7 @@ def service_of(url: str) -> Any:
     """An apprise object with one service.
 
     Raises:
-        ConfigError: apprise is not installed, or the URL is unsupported, incomplete or of a service that is refused.
+        ConfigError: apprise is not installed, or the URL is unsupported, incomplete or of a refused service.
     """
     try:
         import apprise  # noqa: PLC0415  an extra, and slow to import
@@ -214,6 +215,6 @@ def _names(schemes: str | Iterable[str] | None) -> Iterable[str]:
 
 
 def keep_quiet() -> None:
-    """Its log lines, and those of the HTTP client under it, hold addresses, which are secrets."""
+    """Silence the loggers of apprise and its HTTP client: their lines hold addresses, which are secrets."""
     for name in ("apprise", "urllib3"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,7 +1,7 @@
-"""Posts to the robots of Feishu, DingTalk and WeCom groups: signed where the robot asks for it, nobody mentioned.
+"""Posts to the robots of Feishu, DingTalk and WeCom groups: signed if the robot has a secret, without mentions.
 
-Facts are of the services' own documentation of custom robots (read in November 2026): bodies, signatures, limits of
-20 messages a minute (DingTalk, WeCom) and 100 (Feishu), and refusals as a 2xx answer with a code of their own.
+Sources: the services' documentation of custom robots (read in November 2026): bodies, signatures, limits of
+20 messages a minute (DingTalk, WeCom) and 100 (Feishu), and refusals as a 2xx answer with an error code in the body.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from grpo_watch.report.words import say
 from grpo_watch.store.messages import RESOLVED, Notification
 
 TEMPLATES: Mapping[str, str] = {"critical": "red", "warning": "orange", "info": "grey"}
-"""Colours of a card's head; green is for what is over."""
+"""Colours of a card's header; green for resolved alerts."""
 
 
 class GroupRobot(HttpReceiver):
-    """One robot, which may ask for no signature."""
+    """One robot; unsigned unless a subclass signs."""
 
     chat = True
     coded = True
     pace: float = 3.0
 
     def request(self, notification: Notification) -> HttpRequest:
-        """The message, signed where there is a secret."""
+        """The request of one message, signed if there is a secret."""
         body = self.payload(notification)
         if self._secret is None:
             return HttpRequest.of(body)
@@ -40,12 +40,12 @@ class GroupRobot(HttpReceiver):
 
     @staticmethod
     def payload(notification: Notification) -> dict[str, Any]:
-        """The message, unsigned."""
+        """The unsigned message."""
         raise NotImplementedError
 
     @staticmethod
     def signed(body: dict[str, Any], secret: str, now: float) -> tuple[dict[str, Any], str]:
-        """The body, and what is added to the address; ``now`` is Unix seconds."""
+        """The signed body, and a query for the address; ``now`` is Unix seconds."""
         raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ class Feishu(GroupRobot):
 
     @staticmethod
     def signed(body: dict[str, Any], secret: str, now: float) -> tuple[dict[str, Any], str]:
-        """In the body: the key is the time (seconds), a line feed and the secret; the text is empty."""
+        """Sign in the body: the key is the time (seconds), a line feed and the secret; the text is empty."""
         stamp = str(int(now))
         return {**body, "timestamp": stamp, "sign": _signature(f"{stamp}\n{secret}", "")}, ""
 
@@ -90,13 +90,13 @@ class DingTalk(GroupRobot):
 
     @staticmethod
     def signed(body: dict[str, Any], secret: str, now: float) -> tuple[dict[str, Any], str]:
-        """In the address: the key is the secret; the text is the time (ms), a line feed and the secret."""
+        """Sign in the address: the key is the secret; the text is the time (ms), a line feed and the secret."""
         stamp = str(int(now * 1_000))
         return body, urlencode({"timestamp": stamp, "sign": _signature(secret, f"{stamp}\n{secret}")})
 
 
 class WeCom(GroupRobot):
-    """A Markdown message; the key in the address is all that this robot asks for."""
+    """A Markdown message; the key in the address is the robot's only authentication."""
 
     @staticmethod
     def payload(notification: Notification) -> dict[str, Any]:

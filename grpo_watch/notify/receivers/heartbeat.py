@@ -12,18 +12,18 @@ from grpo_watch.store.messages import Notification
 
 
 class HeartbeatReceiver(HttpReceiver):
-    """One address to ask (GET), as healthchecks.io and its like want it; alerts are no sign of its ill health."""
+    """One address to request (GET), for healthchecks.io and similar services; it takes no alerts."""
 
     def __init__(self, sink: HeartbeatSink, name: str, context: ReceiverContext) -> None:
         super().__init__(sink, name, context)
         self.refresh_every, self._late = sink.every, context.late
 
     def send(self, notification: Notification) -> DeliveryOutcome:  # noqa: ARG002
-        """It takes no messages."""
+        """Do nothing: it takes no messages."""
         return NOTHING
 
     def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Ask the address, unless the engine is late: a watcher that is stuck keeps silent."""
+        """Request the address, unless the engine is late."""
         late = self._late()
         if late is not None:
             return DeliveryOutcome(DeliveryResult.RETRY, f"no heartbeat: the engine is {late:.0f} s late")

@@ -1,4 +1,4 @@
-"""Receivers asked over HTTP: a request becomes an outcome, bounded in time and size, with no secret in any text."""
+"""Receivers reached over HTTP: a request becomes an outcome, bounded in time and size, with no secret in any text."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("grpo_watch.delivery")
 
 MAX_RETRY_AFTER = 900.0
-"""Seconds: a receiver can't silence alerts for longer by what it answers."""
+"""Most seconds of ``Retry-After``: an answer can't silence alerts for longer."""
 
 MAX_SKEW = 60.0
-"""Seconds between our clock and a receiver's that are logged."""
+"""Seconds of difference between our clock and a receiver's from which it is logged."""
 LEAST_SKEW = 6.0
-"""Less is none: ``Date`` has whole seconds, and stands for a moment of the at most 9 seconds that asking took."""
+"""Smaller differences are ignored: ``Date`` has whole seconds, and is of any moment in a request of up to 9 seconds."""
 LATEST = 2.0**33
 """A ``Date`` after this (the year 2242) is no date."""
 
 FIXABLE = frozenset({401, 403, 404, 407})
-"""Refusals that pass when somebody corrects a password or an address."""
+"""Refusals that end when somebody corrects a password or an address."""
 FIXABLE_TRIES = 1_500
-"""Attempts after which no person will: about a day at one a minute."""
+"""Attempts after which nobody will: about a day at one a minute."""
 RETRIED = FIXABLE | {408, 409, 421, 423, 425, 429}
-"""Refusals of clients that pass; every other 4xx is about the message itself, and sending it again changes nothing."""
+"""Client errors that may pass; every other 4xx is about the message itself and is not retried."""
 SERVER_ERROR = 500
 CODES = ("errcode", "code", "StatusCode")
-"""Where DingTalk and WeCom, and Feishu, give an error code of their own; 0 is success."""
+"""Keys under which DingTalk and WeCom, and Feishu, return their own error code; 0 is success."""
 JSON = {"Content-Type": "application/json"}
 NEVER_SERVED = frozenset({501, 505})
 REDIRECTS = range(300, 400)
@@ -53,17 +53,17 @@ ACCEPTED = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class HttpAccess:
-    """How a receiver is reached: headers whose values are secrets, and authorities to trust instead of the system's."""
+    """How to reach a receiver: headers with secret values, and authorities to trust instead of the system's."""
 
     headers: Mapping[str, SecretFile] = field(default_factory=dict)
     ca_file: Path | None = None
 
     @classmethod
     def of(cls, sink: BaseSink) -> HttpAccess:
-        """The sink's headers and authorities, after a check that their files can be read.
+        """The sink's headers and authorities; checks that their files can be read.
 
         Raises:
-            ConfigError: one can't.
+            ConfigError: a file can't be read.
         """
         headers: Mapping[str, SecretFile] = getattr(sink, "header_files", {})
         ca_file: Path | None = getattr(sink, "ca_file", None)
@@ -77,7 +77,7 @@ class HttpAccess:
 
 
 def address(sink: BaseSink, default: str = "") -> Callable[[], str]:
-    """Gives the sink's address; one that is a secret is read each time, so that a new one counts at once.
+    """A function that returns the sink's address; reads a secret one each time, so that changes take effect at once.
 
     Raises:
         ConfigError: the file can't be read, or there is no address.
@@ -95,11 +95,11 @@ def address(sink: BaseSink, default: str = "") -> Callable[[], str]:
 
 
 def outcome_of(status: int, retry_after: float | None = None, refusal: str = "") -> DeliveryOutcome:
-    """The table of outcomes: what an HTTP status means for the message.
+    """The outcome that an HTTP status means for the message.
 
-    2xx is delivered, unless the body is one of Slack's refusals (``refusal``). Redirects are not followed, but what
-    redirects today (a login page, maintenance) may accept tomorrow; the same holds for ``RETRIED`` and for errors of
-    the server.
+    2xx is delivered, unless the body is one of Slack's refusals (``refusal``). Redirects are not followed but retried:
+    a URL that redirects today (a login page, maintenance) may accept tomorrow; the same holds for ``RETRIED`` and for
+    server errors.
     """
     detail = f"HTTP {status}{f' {refusal}' if refusal else ''}"
     if status in ACCEPTED and refusal:
@@ -118,7 +118,7 @@ def outcome_of(status: int, retry_after: float | None = None, refusal: str = "")
 
 
 def code_of(read: bytes) -> int:
-    """A service's own error code, by the first of its names that there is; 0 where there is none."""
+    """The service's own error code in an answer; 0 if there is none."""
     try:
         said = json.loads(read)
     except (ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
@@ -128,12 +128,12 @@ def code_of(read: bytes) -> int:
 
 
 class HttpEndpoint:
-    """One receiver's HTTP side.
+    """Sends one receiver's requests.
 
     Args:
         access: headers and authorities.
         clock: Unix seconds, for a ``Retry-After`` that is a date.
-        coded: whether a 2xx answer may be a refusal with a code of the service's own.
+        coded: whether a 2xx answer may be a refusal with an error code in the body.
     """
 
     def __init__(self, access: HttpAccess, clock: Callable[[], float], *, coded: bool = False) -> None:
@@ -141,12 +141,12 @@ class HttpEndpoint:
         self._client: HttpClient | None = None
         self._skewed = False
         self.ahead = 0.0
-        """By how many seconds the receiver's clock is ahead of ours, by its newest ``Date``; 0 before one came."""
+        """By how many seconds the receiver's clock is ahead of ours, by its newest ``Date``; 0 before the first."""
 
     def send(
         self, method: str, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> DeliveryOutcome:
-        """Ask once; every failure is an outcome."""
+        """Send one request; every failure is an outcome."""
         from grpo_watch.notify.receivers.http_client import HttpClient, NoReplyError  # noqa: PLC0415  heavy
 
         try:
@@ -168,7 +168,7 @@ class HttpEndpoint:
         return outcome_of(reply.status, seconds_of(reply.retry_after, self._clock()), refusal)
 
     def _note_skew(self, date: str, ours: float) -> None:
-        """Keep by how much the clocks differ, and log once that they do."""
+        """Note the difference between the clocks, and log once if it is large."""
         try:
             theirs = parsedate_to_datetime(date).timestamp()
         except (ValueError, TypeError, IndexError, OverflowError):
@@ -185,7 +185,7 @@ class HttpEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What a receiver is asked; ``query`` is added to its address."""
+    """The content of a request; ``query`` is appended to the receiver's address."""
 
     body: bytes = b""
     query: str = ""
@@ -194,28 +194,28 @@ class HttpRequest:
 
     @classmethod
     def of(cls, document: object, query: str = "") -> HttpRequest:
-        """Posts a document as strict JSON."""
+        """A POST of a document as strict JSON."""
         return cls(json.dumps(plain(document)).encode(), query, JSON)
 
 
 class HttpReceiver(Receiver):
-    """A receiver that is asked over HTTP at the address of its sink. A kind of its own says what it is sent.
+    """A receiver that is sent requests at the address of its sink; subclasses define their content.
 
-    A secret of the sink (``secret_file``) is read once at the start, so that a mistake shows.
+    The sink's secret (``secret_file``) is read once at the start, so that an error shows then.
 
     Args:
-        sink: its settings.
-        name: what metrics call it.
-        context: what it needs of the daemon.
+        sink: the settings of the receiver.
+        name: its name in metrics.
+        context: access to the daemon.
 
     Raises:
         ConfigError: a file of the settings can't be used.
     """
 
     coded: ClassVar[bool] = False
-    """Whether the service refuses with a 2xx answer and a code of its own, other than 0."""
+    """Whether the service refuses with a 2xx answer and its own error code."""
     default_url: ClassVar[str] = ""
-    """Where it is, if the settings don't say."""
+    """The default address."""
 
     def __init__(self, sink: BaseSink, name: str, context: ReceiverContext) -> None:
         super().__init__(name)
@@ -227,11 +227,11 @@ class HttpReceiver(Receiver):
 
     @staticmethod
     def payload(notification: Notification) -> object:
-        """The document of one message."""
+        """The JSON document of one message."""
         raise NotImplementedError
 
     def request(self, notification: Notification) -> HttpRequest:
-        """What is asked for one message.
+        """The request of one message.
 
         Raises:
             ConfigError: a secret can't be read.
@@ -243,7 +243,7 @@ class HttpReceiver(Receiver):
         return self._ask(lambda: self.request(notification))
 
     def _ask(self, request: Callable[[], HttpRequest]) -> DeliveryOutcome:
-        """Ask once; a secret that can't be read may be there at the next attempt."""
+        """Send one request; an unreadable secret is retried, as it may be back later."""
         try:
             url, asked = self._url(), request()
         except ConfigError as problem:
@@ -254,7 +254,7 @@ class HttpReceiver(Receiver):
 
 
 def seconds_of(header: str, now: float) -> float | None:
-    """``Retry-After`` as seconds from now, bounded; None when there is none or it makes no sense."""
+    """``Retry-After`` as seconds from now, bounded; None if missing or invalid."""
     try:
         wait = float(header)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Asks over HTTP, bounded in time and size; failures are described in our own words."""
+"""An HTTP client bounded in time and size; it describes failures in our own words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from grpo_watch.descriptors import stamp
 
 CONNECT_SECONDS, ANSWER_SECONDS, TOTAL_SECONDS = 3.0, 5.0, 9.0
 MAX_ANSWER, PIECE = 65_536, 4_096
-"""Bytes of an answer that are read, and those of one reading."""
+"""Most bytes read of an answer, and bytes per read."""
 _KNOWN_WORDS = frozenset(
     {
         "action_prohibited",
@@ -47,12 +47,12 @@ _KNOWN_WORDS = frozenset(
         "user_not_found",
     }
 )
-"""What Slack's documentation of incoming webhooks says that a refusal reads; nothing else of an answer is repeated."""
+"""Refusals that Slack documents for incoming webhooks; nothing else of an answer is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What came back: the status, its ``Retry-After`` as it was written, a known word, and how the body begins."""
+    """The answer: status, ``Retry-After`` as sent, a known word, and the beginning of the body."""
 
     status: int
     retry_after: str
@@ -68,11 +68,11 @@ NO_PROXY = (
 
 
 class NoReplyError(Exception):
-    """Nothing came back; ``str()`` says why, and holds neither address nor headers."""
+    """No answer came; ``str()`` says why, without address or headers."""
 
 
 class HttpClient:
-    """Asks; keeps no connection, so that each request's deadline is that of its own connection.
+    """Sends requests; keeps no connections, so that each request's deadline applies to its own connection.
 
     Args:
         ca_file: the authorities to trust instead of the system's.
@@ -86,14 +86,14 @@ class HttpClient:
         self._trust = _trust(ca_file, self._written)
 
     def ask(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> HttpReply:
-        """Ask once.
+        """Send one request.
 
         Raises:
-            NoReplyError: nothing came back in time that is HTTP, or the proxy of the environment can't be used.
+            NoReplyError: no HTTP answer came in time, or the proxy of the environment can't be used.
         """
         try:
             with _deadline() as (note, late), closing(self._sent(method, url, body, headers, note)) as answer:
-                if late.is_set():  # its headers were cut
+                if late.is_set():  # its headers were cut off
                     raise TimeoutError
                 read = _body(answer)
                 given = answer.headers
@@ -104,7 +104,7 @@ class HttpClient:
     def _sent(
         self, method: str, url: str, body: bytes, headers: Mapping[str, str], note: Callable[[socket.socket], None]
     ) -> urllib3.BaseHTTPResponse:
-        """The answer, unread; the address's user and password are sent as such."""
+        """The unread answer; user and password of the address are sent as an ``Authorization`` header."""
         target = urllib3.util.parse_url(url)
         if target.auth:
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
@@ -122,15 +122,15 @@ class HttpClient:
 
     @property
     def outdated(self) -> bool:
-        """Whether the authorities were renewed since; while their file is not there, the old ones are trusted."""
+        """Whether the authorities' file changed since; while it is missing, the old ones are trusted."""
         return stamp(self._ca_file) not in {None, self._written}
 
 
 def _proxy(target: urllib3.util.Url) -> urllib3.util.Url | None:
-    """The proxy that the environment names for an address.
+    """The proxy that the environment names for an address; None if there is none.
 
     Raises:
-        NoReplyError: it can't be used; its text may hold a password.
+        NoReplyError: the proxy can't be used; the message leaves out its URL, which may hold a password.
     """
     named = getproxies()
     proxy = named.get(target.scheme or "") or named.get("all")
@@ -148,7 +148,7 @@ def _proxy(target: urllib3.util.Url) -> urllib3.util.Url | None:
 def _connections(
     trust: ssl.SSLContext, proxy: urllib3.util.Url | None, note: Callable[[socket.socket], None]
 ) -> urllib3.PoolManager:
-    """Those of one request, which tell ``note`` of each socket as soon as it is there."""
+    """A connection pool for one request that calls ``note`` with each new socket."""
 
     class Plain(HTTPConnection):
         def _new_conn(self) -> socket.socket:
@@ -175,13 +175,13 @@ def _connections(
 
 
 def _basic(auth: str) -> str:
-    """User and password of an address as a header's value."""
+    """User and password of an address as a header value."""
     return f"Basic {base64.b64encode(unquote(auth).encode()).decode()}"
 
 
 @lru_cache(maxsize=8)
 def _trust(ca_file: Path | None, _written: tuple[int, int, int] | None) -> ssl.SSLContext:
-    """The system's authorities and those that came with the client, or only the given ones, as they were written."""
+    """The system's authorities and those shipped with the client, or only the given ones, as last written."""
     if ca_file is not None:
         return ssl.create_default_context(cafile=str(ca_file))
     context = ssl.create_default_context()
@@ -191,9 +191,9 @@ def _trust(ca_file: Path | None, _written: tuple[int, int, int] | None) -> ssl.S
 
 @contextmanager
 def _deadline() -> Iterator[tuple[Callable[[socket.socket], None], threading.Event]]:
-    """Ends a request after ``TOTAL_SECONDS`` however slowly its answer drips; gives what takes its sockets, and when.
+    """End a request after ``TOTAL_SECONDS``; yields a function that takes its sockets, and an event set at the end.
 
-    The system's look-up of a name can't be ended; a connection made too late is ended at once.
+    A name lookup by the system can't be ended; a connection made too late is closed at once.
     """
     sockets: list[socket.socket] = []
     late = threading.Event()
@@ -221,7 +221,7 @@ def _deadline() -> Iterator[tuple[Callable[[socket.socket], None], threading.Eve
 
 
 def _body(answer: urllib3.BaseHTTPResponse) -> bytes:
-    """How the body begins. The status is the answer: a body that breaks off changes nothing."""
+    """The beginning of the body. The status is the answer: a broken-off body changes nothing."""
     read = b""
     with suppress(urllib3.exceptions.HTTPError):
         for piece in answer.stream(PIECE, decode_content=False):
@@ -238,7 +238,7 @@ def _word(read: bytes) -> str:
 
 
 def _words(problem: BaseException) -> str:
-    """What went wrong, in words of our own: texts of errors may hold addresses and headers."""
+    """The error in our own words: its text may hold addresses and headers."""
     chain: list[BaseException] = []
     cause: BaseException | None = problem
     while cause is not None and cause not in chain:

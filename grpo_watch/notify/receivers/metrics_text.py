@@ -1,4 +1,4 @@
-"""Receivers of metrics, where nobody can scrape: each gets the exposition of all runs at a fixed interval."""
+"""Receivers of metrics, for places that can't be scraped: each gets all runs as text at a fixed interval."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MODE = 0o644
 
 
 class MetricsReceiver(Receiver):
-    """Hands on snapshots as Prometheus text (0.0.4), of which alerts are a part.
+    """Sends snapshots, with their alerts, as Prometheus text (0.0.4).
 
-    The metrics of the process are left out: they would clash with its reader's own. The last text, in which no run is
-    active, stays.
+    The metrics of the process are left out: they would clash with those of its reader. The last text, in which no run
+    is active, stays.
     """
 
     metrics_only = True
@@ -39,16 +39,16 @@ class MetricsReceiver(Receiver):
         self._exporter = Exporter(lambda: self._snapshot, context.clock, process=False)
 
     def put(self, body: bytes) -> DeliveryOutcome:
-        """Replace what is there by a text."""
+        """Replace the text at the destination."""
         raise NotImplementedError
 
     def refresh(self, firing: Sequence[Notification], snapshot: DaemonSnapshot, now: float) -> DeliveryOutcome:  # noqa: ARG002
-        """Replace what is there."""
+        """Replace the text by the current one."""
         self._snapshot = snapshot
         return self.put(self._exporter.render("", "")[0])
 
     def close(self) -> None:
-        """Leave a last sample in which no run is active, if there was one."""
+        """Leave a last sample in which no run is active, if any sample was sent."""
         if self._snapshot != DaemonSnapshot():
             runs = tuple(replace(run, active=False) for run in self._snapshot.runs)
             self.refresh((), replace(self._snapshot, runs=runs), 0.0)
@@ -63,12 +63,12 @@ class PushgatewayReceiver(MetricsReceiver):
         self._http = HttpEndpoint(HttpAccess.of(sink), context.clock)
 
     def put(self, body: bytes) -> DeliveryOutcome:
-        """Push it."""
+        """Push the text."""
         return self._http.send("PUT", self._url, body, TEXT)
 
 
 def group_url(url: str, instance: str) -> str:
-    """Where this watcher's group is; an instance with a slash is encoded as Pushgateway wants it."""
+    """The address of this watcher's group; an instance with a slash is encoded as Pushgateway requires."""
     if "/" in instance:
         encoded = base64.urlsafe_b64encode(instance.encode()).decode()
         return f"{url.rstrip('/')}/metrics/job/{JOB}/instance@base64/{encoded}"
@@ -76,19 +76,19 @@ def group_url(url: str, instance: str) -> str:
 
 
 def remove(url: str, access: HttpAccess, clock: Callable[[], float]) -> DeliveryOutcome:
-    """Remove a group."""
+    """Delete a group."""
     return HttpEndpoint(access, clock).send("DELETE", url)
 
 
 class TextfileReceiver(MetricsReceiver):
-    """A file for node_exporter's textfile collector; a reader sees the old text or the new one, whole."""
+    """A file for node_exporter's textfile collector; readers see the old text or the new one, never a part."""
 
     def __init__(self, sink: TextfileSink, name: str, context: ReceiverContext) -> None:
         super().__init__(sink, name, context)
         self._path: Path = sink.path
 
     def put(self, body: bytes) -> DeliveryOutcome:
-        """Replace the file; node_exporter reads those that end in ``.prom``."""
+        """Replace the file atomically; node_exporter reads only names that end in ``.prom``."""
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             beside.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Opens an incident in PagerDuty (Events API v2) when an alert fires, and resolves the same one when it ends."""
+"""Opens an incident in PagerDuty (Events API v2) when an alert fires, and resolves it when the alert does."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from grpo_watch.safe_text import clean
 from grpo_watch.store.messages import RESOLVED, Notification
 
 MAX_SUMMARY = 1_024
-"""Characters that PagerDuty takes of a summary."""
+"""Most characters of a summary in PagerDuty."""
 SEVERITIES = frozenset({"critical", "error", "warning", "info"})
-"""PagerDuty's severities; ours are among them."""
+"""PagerDuty's severities, which include ours."""
 
 
 class PagerDutyReceiver(HttpReceiver):
@@ -36,7 +36,7 @@ class PagerDutyReceiver(HttpReceiver):
         return HttpRequest.of(event(notification, self._key.read()))
 
     def send(self, notification: Notification) -> DeliveryOutcome:
-        """Send an event for each alert; of a digest that broke off the rest."""
+        """Send an event for each alert; a digest that was interrupted continues where it stopped."""
         outcome = NOTHING
         for part in parts_of(notification):
             if part.id in self._taken:
@@ -53,7 +53,7 @@ receiver = PagerDutyReceiver
 
 
 def event(notification: Notification, routing_key: str) -> dict[str, Any]:
-    """The body of one event. What got worse, and the report of a stop, update the incident that is open."""
+    """The body of one event. A worse severity updates the open incident."""
     document = {"routing_key": routing_key, "dedup_key": dedup_key(notification)}
     if notification.status == RESOLVED:
         return {**document, "event_action": "resolve"}
@@ -80,6 +80,6 @@ def event(notification: Notification, routing_key: str) -> dict[str, Any]:
 
 
 def dedup_key(notification: Notification) -> str:
-    """Names the alert, the same when it fires, gets worse and resolves; after that it opens a new incident."""
+    """The key of an alert, the same when it fires, gets worse and resolves; the next episode opens a new incident."""
     name = f"{notification.run}\x1f{notification.rule}\x1f{notification.key}"
     return hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=16).hexdigest()

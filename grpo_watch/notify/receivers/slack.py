@@ -1,4 +1,4 @@
-"""Turns notifications into Slack messages: blocks within Slack's limits, nothing in them that Slack would act on."""
+"""Turns notifications into Slack messages: blocks within Slack's limits, without mentions or foreign links."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from grpo_watch.safe_text import clean
 from grpo_watch.store.messages import RESOLVED, Notification
 
 PACE_SECONDS = 1.0
-"""Slack takes one message per second and webhook; more are answered with 429."""
+"""Slack takes one message per second and webhook, and answers 429 to more."""
 MAX_TEXT = 3_000
-"""Characters of one section's text; Slack refuses the whole message above."""
+"""Most characters of one section's text; Slack refuses the whole message above."""
 SHOWN_PARTS, ROOM = 20, 30_000
-"""Alerts of a digest that are listed, and all critical ones within so many bytes; the rest is a number. Slack takes 50
-blocks of ``MAX_TEXT``."""
+"""Most alerts of a digest that are listed, unless more are critical, and bytes for all of them; the rest is counted.
+Slack takes 50 blocks of ``MAX_TEXT``."""
 _COLOURS: Mapping[str, str] = {"critical": "#c0392b", "warning": "#d68910", "info": "#5d6d7e"}
 _GOOD = "#1e8449"
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-"""What Slack's documentation asks to be escaped: without ``<`` nobody can write ``<!channel>`` or a link."""
+"""Characters that Slack's documentation requires to be escaped: without ``<`` no text can contain ``<!channel>`` or a
+link."""
 
 
 class SlackReceiver(HttpReceiver):
@@ -40,7 +41,7 @@ class SlackReceiver(HttpReceiver):
 
     @staticmethod
     def payload(notification: Notification) -> dict[str, Any]:
-        """The body that incoming webhooks take; ``text`` is what notifications on phones show."""
+        """The body for incoming webhooks; phones show ``text``."""
         blocks = _digest(notification) if notification.parts else _single(notification)
         worst = ranked(notification.parts or (notification,))[0].severity
         colour = _GOOD if notification.status == RESOLVED else _COLOURS.get(worst, _COLOURS["info"])
@@ -51,7 +52,7 @@ receiver = SlackReceiver
 
 
 def escaped(text: str, limit: int = MAX_TEXT) -> str:
-    """Text that Slack shows as it is, at most ``limit`` characters after escaping; no escape is cut in two."""
+    """Text that Slack shows verbatim, at most ``limit`` characters after escaping; no escape is cut in two."""
     bounded = clean(text, limit)
     whole = bounded.translate(_ESCAPES)
     if len(whole) < limit:
@@ -80,7 +81,7 @@ def _single(notification: Notification) -> list[dict[str, Any]]:
 
 
 def _digest(notification: Notification) -> list[dict[str, Any]]:
-    """A head, and one line per alert, in as many sections as they need."""
+    """A header, and one line per alert, in as many sections as needed."""
     lines = listed(notification.parts, escaped, most=SHOWN_PARTS, room=ROOM, lengths=(300, 60, 0), mark="• ")
     texts = [""]
     for line in lines:
@@ -100,7 +101,7 @@ def _context(text: str) -> dict[str, Any]:
 
 
 def _link(url: str, name: str) -> str:
-    """A link of our own, or what is none as text; an address that could break out of a link is not shown."""
+    """A link of ours, or its text if it is not HTTP; an address that could break the link syntax is not shown."""
     if not url.startswith(("http://", "https://")):
         return f"{name}: {escaped(url, 300)}" if url else ""
     return "" if set(url) & set("<>|\n ") else f"<{url.replace('&', '&amp;')}|{name}>"

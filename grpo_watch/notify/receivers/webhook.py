@@ -23,7 +23,7 @@ class WebhookReceiver(HttpReceiver):
     for_programs = True
 
     def request(self, notification: Notification) -> HttpRequest:
-        """The document, signed where there is a secret."""
+        """The request of one message, signed if there is a secret."""
         body = json.dumps(plain(own_document(notification))).encode()
         headers = {**JSON, "Idempotency-Key": notification.id}
         if self._secret is not None:
@@ -42,7 +42,7 @@ def signature(secret: bytes, body: bytes, now: float) -> dict[str, str]:
 
 
 def own_document(notification: Notification) -> dict[str, Any]:
-    """The document of the public interface; a digest's ``parts`` hold one for each alert."""
+    """The document of the public interface; a digest's ``parts`` hold one per alert."""
     document: dict[str, Any] = {
         "id": notification.id,
         "status": notification.status,
