@@ -1,1 +1,1 @@
-"""The state that survives a restart."""
+"""The daemon's state on disk, which survives a restart."""

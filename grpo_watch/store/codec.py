@@ -39,7 +39,7 @@ KINDS: tuple[type, ...] = (
     ChannelElected,
     Tick,
 )
-"""An item is stored as its place in this tuple and its fields: append only, never reorder."""
+"""The stored form of an item is its type's index in this tuple and its fields: append only, never reorder."""
 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
@@ -53,12 +53,12 @@ DECODE_ERRORS = (msgspec.MsgspecError, zlib.error, IndexError, ValueError, TypeE
 
 
 def encode_item(item: Item) -> bytes:
-    """One item as bytes."""
+    """Encode one item."""
     return encode((_NUMBERS[type(item)], item))
 
 
 def encode_block(encoded: Sequence[bytes]) -> bytes:
-    """Encoded items as one compressed block."""
+    """Compress encoded items into one block."""
     return zlib.compress(_ARRAY32 + len(encoded).to_bytes(4, "big") + b"".join(encoded), _LEVEL)
 
 
@@ -77,7 +77,7 @@ def split_block(block: bytes) -> list[bytes]:
 
 
 def encode(value: object) -> bytes:
-    """A value as bytes. What MessagePack can't hold (integers beyond 64 bits, lone surrogates) is made holdable."""
+    """Encode a value. Integers beyond 64 bits and lone surrogates, which MessagePack can't hold, are replaced."""
     try:
         return _ENCODER.encode(value)
     except (OverflowError, UnicodeEncodeError):
@@ -85,7 +85,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(kind: type[T], data: bytes) -> T:
-    """The value that ``encode`` made these bytes of; raises one of ``DECODE_ERRORS`` on damage."""
+    """Decode a value that ``encode`` encoded; raises one of ``DECODE_ERRORS`` on damage."""
     decoded: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # every class has a hash
     return decoded
 
@@ -96,7 +96,7 @@ def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:
 
 
 def storable(value: Any) -> Any:
-    """The value with integers clamped to 64 bits and lone surrogates replaced; an equal value where it has none."""
+    """The value with integers clamped to 64 bits and lone surrogates replaced; an equal value if it has none."""
     if isinstance(value, str) and not isinstance(value, Enum):
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, int) and not isinstance(value, (bool, Enum)):

@@ -1,4 +1,4 @@
-"""Opens the state database: schema, journal mode for the file system at hand, damaged files moved aside."""
+"""Opens the state database: schema, journal mode for the file system, damaged files moved aside."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FILE = "state.db"
 OWNER_READS = 0o600
 VERSION = 2
 MARK = 0x67_77_00_00
-"""The application's id in SQLite's header is this (``gw``) plus the format: the version a second time, so that a
-damaged version is not taken for a newer program's."""
+"""The application id in SQLite's header is this (``gw``) plus the format version: a second copy of the version, so that
+a damaged one is not taken for a newer program's."""
 CHECKED_BYTES = 64 * 1024 * 1024
-"""Larger databases are not checked page by page at the start (0.3 s for these); damage then shows when it is met …"""
+"""Larger databases are not checked page by page at the start (0.3 s at this size); damage shows when it is read …"""
 SUSPECT = "state.suspect"
-"""… and this file asks the next start for a check, however long it takes."""
+"""… and this file makes the next start run the check, however long it takes."""
 
 SCHEMA = f"""
 CREATE TABLE runs (
@@ -52,11 +52,11 @@ OF_THE_MACHINE = (
     "access permission denied",
     "locking protocol",
 )
-"""What SQLite says where the file is not to blame; ``sqlite_errorcode`` is not there before Python 3.11."""
+"""SQLite's messages for errors that are not the file's fault; ``sqlite_errorcode`` only exists from Python 3.11 on."""
 PASSING = ("disk is full", "disk I/O error", "is locked", "locking protocol")
-"""Of these, what ends by itself: somebody makes room, or lets go of the file."""
+"""Those that pass by themselves: somebody frees space, or unlocks the file."""
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What a damaged file raises, and not it alone; the second where a message quotes a damaged page."""
+"""Errors that a damaged file raises, among other causes; the second when a message quotes a damaged page."""
 _READ_FIRST = (
     "SELECT id, name, identity, first_seen, ended, noted, verdict, archived, looked FROM runs",
     "SELECT snapshot, history FROM runs LIMIT 0",
@@ -68,18 +68,18 @@ _READ_FIRST = (
     "SELECT sink, id, number, run, at, data, tries, bundle, together, outcome FROM deliveries",
     "SELECT sink, run, rule, key, state, data FROM told",
 )
-"""What a daemon needs to begin, and each column: also of a database that is not checked."""
+"""All data a daemon needs at the start, and every column of every table: run even on a database that is not checked."""
 
 log = logging.getLogger("grpo_watch.store")
 
 
 def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Connection:
-    """The state database of ``folder``, made if it is not there. A damaged one is renamed and replaced by a new one.
+    """Open or create the state database of ``folder``. A damaged one is renamed and replaced by a new one.
 
     Args:
         folder: an existing directory, locked by the caller.
         now: Unix seconds, for the name of a damaged file.
-        mounts: where the mounted file systems are listed.
+        mounts: the file that lists mounted file systems.
 
     Raises:
         StateNotReadyError: it can't be opened or written now (full, locked).
@@ -108,7 +108,7 @@ def open_database(folder: Path, now: float, mounts: Path = MOUNTS) -> sqlite3.Co
 
 
 def could_open(folder: Path, mounts: Path = MOUNTS) -> bool:
-    """Whether ``open_database`` would give one now; where it is damaged it stays in its place, and another could be."""
+    """Whether ``open_database`` would succeed now; a damaged file is left in place and counts as replaceable."""
     try:
         _connect(folder / FILE, _journal(folder, mounts), wait=0.0).close()
     except DAMAGE as error:
@@ -119,7 +119,7 @@ def could_open(folder: Path, mounts: Path = MOUNTS) -> bool:
 
 
 def in_memory() -> sqlite3.Connection:
-    """A state that ends with the process, for as long as there is no other."""
+    """A database that ends with the process, for a state that can't be opened."""
     database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     database.executescript(SCHEMA)
     return database
@@ -130,7 +130,7 @@ def _journal(folder: Path, mounts: Path) -> str:
 
 
 def _to_blame(error: Exception) -> bool:
-    """Whether the file is to blame, and not the machine."""
+    """Whether the file is damaged, rather than the machine at fault."""
     passes = isinstance(error, sqlite3.OperationalError) and any(words in str(error) for words in OF_THE_MACHINE)
     return not passes
 
@@ -151,7 +151,7 @@ def _connect(path: Path, journal: str, wait: float = 1.0) -> sqlite3.Connection:
 
 
 def _keep_private(path: Path) -> None:
-    """Only the owner reads the database; SQLite gives the files next to it the same mode."""
+    """Restrict the database to its owner; SQLite gives the files next to it the same mode."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_READS)
     with suppress(OSError):  # somebody else's file, or a file system without modes
         os.fchmod(descriptor, OWNER_READS)
@@ -179,10 +179,14 @@ def _numbered(version: int) -> str:
 
 
 def _format(database: sqlite3.Connection) -> int:
-    """The format's number, 0 for an empty file; a ``DatabaseError`` where it can't be right."""
+    """The format version, 0 for an empty file.
+
+    Raises:
+        sqlite3.DatabaseError: the header is damaged.
+    """
     (version,) = database.execute("PRAGMA user_version").fetchone()
     (mark,) = database.execute("PRAGMA application_id").fetchone()
-    unmarked = mark == 0 and version in {0, VERSION}  # it is new, or made before there was a mark
+    unmarked = mark == 0 and version in {0, VERSION}  # it is new, or older than the mark
     if not unmarked and mark != MARK + version:
         raise sqlite3.DatabaseError(f"the header says format {version}, and {mark:#x}, which is not the same")
     return int(version)
@@ -193,13 +197,13 @@ def _put_aside(path: Path, now: float) -> Path:
     path.rename(aside)
     path.with_name(SUSPECT).unlink(missing_ok=True)
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
-    with suppress(FileNotFoundError):  # the newest deliveries may be only there
+    with suppress(FileNotFoundError):  # the newest deliveries may only be in the WAL
         path.with_name(f"{path.name}-wal").rename(f"{aside}-wal")
     return aside
 
 
 def put_aside(folder: Path, now: float) -> Path:
-    """Where a database of ``folder`` that was found damaged at ``now`` is kept."""
+    """The path to which a database of ``folder`` found damaged at ``now`` is renamed."""
     return folder / f"{FILE}.damaged-{int(now)}"
 
 

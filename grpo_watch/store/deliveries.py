@@ -1,4 +1,4 @@
-"""Keeps the queue of messages per receiver, the alerts each receiver got, and the ids it must not get again."""
+"""Stores the message queue of each receiver, the alerts it was notified of, and the ids it must not get again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREATE TABLE told (
 """
 
 Place: TypeAlias = tuple[str, str]
-"""A receiver, and the id of a message for it."""
+"""A receiver and a message id."""
 _WAITING_KINDS = (str, str, bytes, int, int, int, int, (int, float))
 _OPEN_STATES = frozenset(state.value for state in (MessageState.NOTIFIED, MessageState.MUTED, MessageState.PASSED))
 _CLOSE = "DELETE FROM told WHERE sink = ? AND run = ? AND rule = ? AND key = ?"
@@ -33,10 +33,10 @@ _CLOSE = "DELETE FROM told WHERE sink = ? AND run = ? AND rule = ? AND key = ?"
 
 @dataclass(slots=True)
 class DeliveryChanges:
-    """What one transaction changes, applied in the order of the fields.
+    """The changes of one transaction, applied in the order of the fields.
 
-    ``changed`` holds attempts and bundle of waiting messages by sink and id; ``finished`` what became of one, and when
-    (Unix seconds); ``episodes`` the open episodes by sink and episode, None for one that is over.
+    ``changed`` holds attempts and bundle of waiting messages by sink and id; ``finished`` the final state of one, and
+    when (Unix seconds); ``episodes`` the open episodes by sink and episode, None for one that is over.
     """
 
     queued: list[Message] = field(default_factory=list)
@@ -48,14 +48,14 @@ class DeliveryChanges:
         return bool(self.queued or self.changed or self.finished or self.episodes)
 
     def add(self, later: DeliveryChanges) -> None:
-        """Take over what changed after this."""
+        """Add later changes to these."""
         self.queued += later.queued
         self.changed |= later.changed
         self.finished |= later.finished
         self.episodes |= later.episodes
 
     def behind(self, queued: Iterable[Message]) -> DeliveryChanges:
-        """The same with numbers of messages and bundles that follow on those of what waits already."""
+        """These changes with message and bundle numbers moved behind those of the messages already waiting."""
         last = max((one.number for one in queued), default=0)
         return replace(
             self,
@@ -66,9 +66,9 @@ class DeliveryChanges:
 
 @dataclass(frozen=True, slots=True)
 class StoredDeliveries:
-    """What is stored: the messages that wait, in order; the open episodes; (sink, id) of all that is final.
+    """The stored deliveries: waiting messages, in order; open episodes; (sink, id) of all final messages.
 
-    ``damaged`` are those that wait and can't be read.
+    ``damaged`` are the waiting messages that can't be decoded.
     """
 
     queued: tuple[Message, ...] = ()
@@ -78,7 +78,7 @@ class StoredDeliveries:
 
 
 def write(database: sqlite3.Connection, changes: DeliveryChanges) -> None:
-    """Apply the changes inside the transaction under way; raises ``sqlite3.Error``."""
+    """Apply the changes inside the current transaction; raises ``sqlite3.Error``."""
     put = database.executemany
     put(
         "INSERT OR IGNORE INTO deliveries (sink, id, number, run, outcome, tries, bundle, together, at, data) "
@@ -110,7 +110,7 @@ def write(database: sqlite3.Connection, changes: DeliveryChanges) -> None:
 
 
 def read(database: sqlite3.Connection) -> StoredDeliveries:
-    """All that is stored, but for damaged episodes, which are sent again if they fire; raises ``sqlite3.Error``."""
+    """Read everything except damaged episodes, which are sent again if they fire; raises ``sqlite3.Error``."""
     queued = list(_queued(database))
     return StoredDeliveries(
         tuple(one for one in queued if isinstance(one, Message)),
@@ -121,14 +121,14 @@ def read(database: sqlite3.Connection) -> StoredDeliveries:
 
 
 def prune(database: sqlite3.Connection, before: float) -> None:
-    """Forget the ids of messages that became final before that time (Unix seconds)."""
+    """Delete the ids of messages that became final before ``before`` (Unix seconds)."""
     database.execute("DELETE FROM deliveries WHERE outcome <> 'waiting' AND at < ?", (before,))
 
 
 def abandon(database: sqlite3.Connection, names: Iterable[str], before: float) -> dict[str, int]:
-    """Forget what was queued before that time (Unix seconds) for none of these receivers; how much, by name.
+    """Delete messages from before ``before`` (Unix seconds) for receivers not in ``names``; returns counts by receiver.
 
-    If a dropped message was the first of an episode, the receiver is notified again when it is back in time.
+    If a dropped message was the first of an episode, the receiver is notified again if it is configured again in time.
     """
     query = "SELECT sink, id, data FROM deliveries WHERE outcome = 'waiting' AND at < ?"
     known = frozenset(names)
@@ -141,19 +141,19 @@ def abandon(database: sqlite3.Connection, names: Iterable[str], before: float) -
 
 
 def forget(database: sqlite3.Connection, run: str) -> None:
-    """Drop the open episodes of a run that is archived."""
+    """Delete the open episodes of an archived run."""
     database.execute("DELETE FROM told WHERE run = ?", (run,))
 
 
 def salvage(path: Path, now: float) -> DeliveryChanges:
-    """What can still be read in a damaged database, row by row; nothing where nothing can. ``now`` is Unix seconds."""
+    """The readable rows of a damaged database, possibly none. ``now`` is Unix seconds."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as damaged:
         return taken_from(damaged, now)
     return DeliveryChanges()
 
 
 def taken_from(database: sqlite3.Connection, now: float) -> DeliveryChanges:
-    """All that is stored and can be read, to be stored in another database; ``now`` is Unix seconds."""
+    """All readable rows, as changes for another database; ``now`` is Unix seconds."""
     taken = DeliveryChanges()
     unreadable = (sqlite3.Error, UnicodeDecodeError)
     with suppress(*unreadable):
@@ -169,7 +169,7 @@ def taken_from(database: sqlite3.Connection, now: float) -> DeliveryChanges:
 
 
 def _queued(database: sqlite3.Connection) -> Iterator[Message | Place]:
-    """The messages that wait, in order; of one that can't be read its place."""
+    """The waiting messages, in order; the place of one that can't be decoded."""
     query = (
         "SELECT sink, id, data, number, tries, bundle, together, at FROM deliveries "
         "WHERE outcome = 'waiting' ORDER BY sink, number"
@@ -195,7 +195,7 @@ def _finished(database: sqlite3.Connection) -> Iterator[Place]:
 
 
 def _rows(database: sqlite3.Connection, query: str, *kinds: type | tuple[type, ...]) -> Iterator[Any]:
-    """The rows whose values are of these kinds: a damaged page may hold any."""
+    """The rows whose values have these types: a damaged page may hold any."""
     for row in database.execute(query):
         if all(map(isinstance, row, kinds)):
             yield row

@@ -1,4 +1,4 @@
-"""Results of finished pieces of work in a SQLite file, so that interrupted work goes on where it stopped."""
+"""Stores results of finished pieces of work in a SQLite file, so that interrupted work can resume."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from grpo_watch.errors import UsageError
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID"
 APPLICATION = 0x67_77_72_31
-"""The application's id in SQLite's header: a file of another program is refused, not written to."""
+"""The application id in SQLite's header: another program's file is refused, not written to."""
 
 
 class KeptResults:
-    """The results in a file, by a key that changes with whatever the result depends on.
+    """The results in a file, by a key that changes with everything the result depends on.
 
     Raises:
-        UsageError: the file holds something else, or can't be written.
+        UsageError: the file is another program's, or can't be written.
     """
 
     def __init__(self, file: Path) -> None:
@@ -36,13 +36,13 @@ class KeptResults:
             raise UsageError(f"{file}: can't be used for results: {error}") from None
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """The results of those keys that are there."""
+        """The stored results among these keys."""
         with closing(sqlite3.connect(self._file)) as database:
             found = (database.execute("SELECT key, data FROM results WHERE key = ?", (key,)).fetchone() for key in keys)
             return dict(row for row in found if row is not None)
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep a result; it is on disk when this returns."""
+        """Store a result; it is on disk when this returns."""
         with closing(sqlite3.connect(self._file)) as database:
             database.execute("INSERT OR REPLACE INTO results VALUES (?, ?)", (key, data))
             database.commit()

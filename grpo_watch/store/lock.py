@@ -1,4 +1,4 @@
-"""Holds a state directory for one daemon: a lock that the kernel frees when its holder dies, however it dies."""
+"""Locks a state directory for one daemon; the kernel frees the lock when the holder dies, however it dies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREDENTIALS = struct.Struct("3i")
 OWNER_ONLY = 0o700
 OTHERS = 0o077
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What the system says where there is no room, or no more of it for this user or process."""
+"""Error codes of a full disk or an exhausted quota."""
 
 log = logging.getLogger("grpo_watch.store")
 
@@ -28,9 +28,9 @@ class StateLock:
     """The lock of one state directory, held from construction to ``release``; the file holds the holder's pid.
 
     On a full disk a new directory can't be made; then the socket below is the only lock.
-    The file goes with a directory that is removed while it is held; then a socket without a file (Linux), named after
-    the place, still shows that there is a holder.
-    A directory that is not there is made for its owner only; of one that others may enter a warning is logged.
+    The file disappears if the directory is removed while locked; then an abstract socket (Linux), named after the path,
+    still shows that there is a holder.
+    A missing directory is created for its owner only; one that others may enter causes a warning.
 
     Raises:
         StateInUseError: another process holds it; the message names that process.
@@ -68,7 +68,7 @@ class StateLock:
             mark.close()
             holder = _holder(address) if error.errno == errno.EADDRINUSE else None
             if holder is None:
-                return None  # no such sockets here, or a stranger's
+                return None  # no such sockets here, or another user's
             self.release()
             raise StateInUseError(
                 f"{folder}: in use by another grpo-watch (pid {holder}), which goes on although the directory was "
@@ -91,19 +91,19 @@ class StateLock:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:
-            if error.errno not in FULL:  # there it is locked, only who holds it can't be said
+            if error.errno not in FULL:  # a full disk: it is locked, but without the holder's pid
                 self.release()
                 raise UsageError(f"{folder}: state can't be kept there: {error.strerror or error}") from None
 
     def release(self) -> None:
-        """Free the directory."""
+        """Release the directory."""
         for descriptor in (self._mark, self._descriptor):
             if descriptor is not None:
                 os.close(descriptor)
 
 
 def _holder(address: bytes) -> int | None:
-    """The process that listens at this address; None where it is another user's."""
+    """The process that listens at this address; None if it is another user's."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(1.0)
         asking.connect(address)

@@ -1,4 +1,4 @@
-"""Notifications, and messages: a notification on its way to one receiver, from the queue to what became of it."""
+"""Notifications, and messages: a notification on its way to one receiver, from the queue to its final state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from grpo_watch.store.codec import DECODE_ERRORS
 FIRING, RESOLVED = "firing", "resolved"
 """Values of ``Notification.status``."""
 Episode: TypeAlias = tuple[str, str, str]
-"""Run, rule and key of an alert; at most one episode of it is open at a time."""
+"""Run, rule and key of an alert, which has at most one open episode at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What a receiver gets: an alert that fires, one that resolved, or a digest of many.
+    """An alert that fires, one that resolved, or a digest of many.
 
     ``id`` is the transition's, the same after any restart; a digest's is a hash of its parts. ``key`` separates the
     alerts of one rule. ``step`` is where it fired or resolved, ``first_step`` the episode's first breaching step.
@@ -28,8 +28,8 @@ class Notification:
     ``started`` is when the episode fired, ``ended`` when it resolved, ``at`` when this was made (Unix seconds).
     ``labels`` are the user's, ``page`` an absolute address or empty, ``runbook`` the address of the rule's runbook or
     the command that shows it. ``series`` holds at most 3 metrics of at most 24 points each, oldest first, for a
-    sparkline. ``was`` is the severity of the receiver's last notification where the alert got worse since; else empty.
-    ``parts`` makes it a digest; a part has none itself.
+    sparkline. ``was`` is the severity in the receiver's last notification if the alert got worse since; else empty.
+    ``parts`` are the notifications of a digest and have none themselves.
     """
 
     id: str
@@ -63,28 +63,28 @@ class Notification:
 
     @property
     def episode(self) -> Episode:
-        """The alert that it is about."""
+        """The identity of its alert."""
         return self.run, self.rule, self.key
 
 
 class MessageState(Enum):
-    """Where a message is in its queue, or what became of it; the values are those of metrics and of the state file.
+    """A message's state in its queue, or its final state; the values are used in metrics and in the state file.
 
-    A message that waits is stored as ``waiting``. An open episode is kept as the message that opened it.
+    A waiting message is stored as ``waiting``. An open episode is stored as the message that opened it.
     """
 
     GATHERING = "gathering"
-    """Found firing at the start: it waits until all runs are read …"""
+    """Found firing at the start: waits until all runs are read …"""
     TOGETHER = "together"
-    """… and then goes out in a digest with what else waits."""
+    """… and then goes out in a digest with the other waiting messages."""
     WAITING = "waiting"
     BUNDLED = "bundled"
     """Part of a digest."""
     ALONE = "alone"
-    """A digest with it was refused: each part goes by itself."""
+    """A digest with it was refused: each part is sent by itself."""
     DELIVERED = "delivered"
     PASSED = "passed"
-    """Needed no sending: it is not for this receiver, or its alert fired before the watch began."""
+    """Not sent: it is not for this receiver, or its alert fired before the watch began."""
     REFUSED = "refused"
     EXPIRED = "expired"
     """Given up after many attempts."""
@@ -102,7 +102,7 @@ class Message:
     """A notification for one receiver.
 
     ``number`` orders the receiver's queue, ``at`` is when it was queued (Unix seconds), ``tries`` how often it was
-    tried without success. Messages of one ``bundle`` (0: none) go as one. ``due`` is when it may be tried
+    tried without success. Messages of one ``bundle`` (0: none) are sent as one. ``due`` is when it may be tried
     (monotonic seconds, 0: at once). ``parts`` are the messages of a digest, which is not stored itself.
     """
 
@@ -118,21 +118,21 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The notification's."""
+        """The notification's id."""
         return self.notification.id
 
     @property
     def rows(self) -> tuple[Message, ...]:
-        """What is stored of it: its parts, or itself."""
+        """The stored messages: its parts, or itself."""
         return self.parts or (self,)
 
     @property
     def together(self) -> bool:
-        """Whether it asks for a digest."""
+        """Whether it is to be sent in a digest."""
         return self.state in {MessageState.GATHERING, MessageState.TOGETHER}
 
     def kept(self, tries: int, bundle: int) -> Message:
-        """As the next start finds it, with this many attempts and in this digest."""
+        """The message as the next start finds it, with this many attempts and in this digest."""
         waits = MessageState.GATHERING if self.together else MessageState.WAITING
         state = MessageState.BUNDLED if bundle else waits
         return Message(self.sink, self.notification, state, self.number, self.at, tries, bundle)
@@ -142,7 +142,7 @@ _DECODER = msgspec.msgpack.Decoder(Notification)
 
 
 def unpack(data: bytes) -> Notification | None:
-    """The notification that ``codec.encode`` was given; None where the bytes are damaged."""
+    """Decode a notification; None if the bytes are damaged."""
     try:
         return _DECODER.decode(data)
     except DECODE_ERRORS:

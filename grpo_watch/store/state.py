@@ -1,4 +1,4 @@
-"""Keeps what the daemon was fed, how far it read and what it concluded, so that a restart loses nothing.
+"""Stores the items the daemon was fed, its cursors and its conclusions, so that a restart loses nothing.
 
 Items, cursors, transitions and alerts of a batch are committed in one transaction: they can't disagree after a crash.
 """
@@ -22,21 +22,21 @@ from grpo_watch.store.lock import StateLock
 
 BLOCK_ITEMS = 512
 BLOCK_BYTES = 8 * 1024
-"""A block is sealed when it holds so many items or encoded bytes; until then each commit of a row compresses it again.
-Four times as large ones took a fifth of what a live row cost and are a sixth smaller on disk."""
+"""A block is sealed at this many items or encoded bytes; until then each commit of a row compresses it again. Blocks
+four times as large took a fifth of the cost of a live row and are a sixth smaller on disk."""
 LEDGER_SECONDS = 30 * 86_400.0
-"""For so long it is remembered which messages were sent."""
+"""Seconds for which ids of final messages are kept."""
 
 
 class StoreError(GrpoWatchError):
-    """The state can't be written or read now; the watch continues without it."""
+    """The state can't be written or read now; monitoring continues without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run as the store knows it; times are Unix seconds. ``noted`` is when its end was noticed.
+    """A stored run; times are Unix seconds. ``noted`` is when its end was noticed.
 
-    ``archived`` runs have no items and cursors any more: they are read again from their files if they continue.
+    ``archived`` runs no longer have items and cursors: their files are read again if they continue.
     """
 
     name: str
@@ -48,10 +48,10 @@ class StoredRun:
 
 @dataclass(slots=True)
 class StoredBatch:
-    """What one run adds in one transaction. ``items`` are encoded by ``codec.encode_item``; ``at`` is Unix seconds.
+    """A run's changes in one transaction. ``items`` are encoded by ``codec.encode_item``; ``at`` is Unix seconds.
 
-    ``alerts`` and ``fingerprints`` replace what is stored under the same keys; ``backlog`` marks the transitions as
-    reached before the run was first seen; ``looked`` says that all it held when it was first seen is read now.
+    ``alerts`` and ``fingerprints`` replace those stored under the same keys; ``backlog`` marks transitions from before
+    the run was first seen; ``looked``: everything it held when first seen has been read.
     """
 
     run: str
@@ -70,7 +70,7 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """When a daemon began that keeps its state in memory (Unix seconds), and its messages, open episodes and ids."""
+    """The start time (Unix seconds), messages, open episodes and ids of a daemon with its state in memory."""
 
     began: float
     messages: deliveries.DeliveryChanges = field(default_factory=deliveries.DeliveryChanges)
@@ -78,7 +78,7 @@ class Handover:
 
 @dataclass(slots=True)
 class _Tail:
-    """The newest block of a run, not sealed yet."""
+    """A run's newest block, not sealed yet."""
 
     block: int = 0
     items: list[bytes] = field(default_factory=list)
@@ -88,13 +88,13 @@ class _Tail:
 class Store:
     """The state of one daemon, in one directory, held by a lock until ``close``.
 
-    Where the state can't be opened at present (full, locked), it is kept in memory: ``missing`` says why.
+    If the state can't be opened at present (full, locked), it is kept in memory, and ``missing`` says why.
 
     Args:
         folder: the directory.
         now: Unix seconds.
-        mounts: where the mounted file systems are listed.
-        before: what a daemon that kept its state in memory left, whose place this one takes.
+        mounts: the file that lists mounted file systems.
+        before: the handover of the previous daemon, if its state was in memory.
 
     Raises:
         StateInUseError: another daemon holds the directory.
@@ -106,7 +106,7 @@ class Store:
     ) -> None:
         self.folder, self.missing = folder, ""
         self.ahead = before is not None
-        """Whether the messages are of later than what is stored of the runs."""
+        """Whether the stored messages are newer than the stored runs."""
         self._lock, before = StateLock(folder), before or Handover(now)
         try:
             try:
@@ -134,15 +134,15 @@ class Store:
             raise
 
     def could_be_kept(self) -> bool:
-        """Whether a state that is kept in memory could be opened now."""
+        """Whether a state in memory could be opened on disk now."""
         return could_open(self.folder)
 
     def handover(self, now: float) -> Handover:
-        """What another daemon takes over; ``now`` is Unix seconds."""
+        """The data for the daemon that takes over; ``now`` is Unix seconds."""
         return Handover(self.started, deliveries.taken_from(self._database, now))
 
     def close(self) -> None:
-        """Close the database and free the directory."""
+        """Close the database and release the directory."""
         self._database.close()
         self._lock.release()
 
@@ -151,7 +151,7 @@ class Store:
         paths = (self.folder / f"{FILE}{suffix}" for suffix in ("", "-wal"))
         return sum(path.stat().st_size for path in paths if path.exists())
 
-    # what is stored
+    # reading
 
     def runs(self) -> list[StoredRun]:
         """All runs, in order of first sight."""
@@ -161,25 +161,25 @@ class Store:
         return [StoredRun(*row) for row in rows]
 
     def read_files(self) -> frozenset[str]:
-        """Absolute paths of the files that some source has read; what is no file is no path of one."""
+        """Absolute paths of the files that any source has read."""
         query = "SELECT identity, source FROM cursors JOIN runs ON cursors.run = runs.id"
         with _reading():
             rows = self._database.execute(query).fetchall()
         return frozenset(str(Path(identity, source)) for identity, source in rows) | {row[0] for row in rows}
 
     def snapshot(self, run: str) -> RunSnapshot | None:
-        """The newest stored snapshot of a run."""
+        """The newest stored snapshot of a run; None if there is none."""
         with _reading():
             found = self._one("SELECT snapshot FROM runs WHERE id = ?", run)
             return None if found is None else codec.decode(RunSnapshot, found)
 
     def history(self, run: str) -> bytes | None:
-        """The thinned history of an ended run."""
+        """The packed detail of an ended run; None if there is none."""
         with _reading():
             return self._one("SELECT history FROM runs WHERE id = ?", run)
 
     def items(self, run: str) -> Iterator[Item]:
-        """What the pipeline was fed of a run, in order. Raises ``StoreError`` where a block is damaged."""
+        """The items that the pipeline was fed for a run, in order. Raises ``StoreError`` if a block is damaged."""
         with _reading():
             query = "SELECT block FROM items WHERE run = ? ORDER BY block"
             blocks = [block for (block,) in self._all(query, run)]
@@ -191,7 +191,7 @@ class Store:
             yield from items
 
     def cursors(self, run: str) -> dict[str, Cursor]:
-        """How far each source of a run was read."""
+        """The cursor of each source of a run."""
         with _reading():
             rows = self._all("SELECT source, data FROM cursors WHERE run = ?", run)
             return {source: codec.decode(Cursor, data) for source, data in rows}
@@ -203,27 +203,27 @@ class Store:
             return {(rule, key): codec.decode(Alert, data) for rule, key, data in rows}
 
     def fingerprints(self, run: str) -> dict[str, str]:
-        """The fingerprint of each rule that the run's alerts were reached with."""
+        """The fingerprint of each rule on which the run's alerts rest."""
         with _reading():
             return dict(self._all("SELECT rule, value FROM fingerprints WHERE run = ?", run))
 
     def looked(self, run: str) -> bool:
-        """Whether all that the run held when it was first seen has been read."""
+        """Whether everything the run held when first seen has been read."""
         with _reading():
             return bool(self._all("SELECT looked FROM runs WHERE id = ?", run)[0][0])
 
     def messages(self) -> deliveries.StoredDeliveries:
-        """The messages that wait, the open episodes and the ids of what is done."""
+        """The waiting messages, the open episodes and the ids of final messages."""
         with _reading():
             return deliveries.read(self._database)
 
     def name_of(self, identity: str) -> str | None:
-        """The name of the run with this identity; None where it is not known."""
+        """The name of the run with this identity; None if unknown."""
         with _reading():
             found = self._database.execute("SELECT name FROM runs WHERE identity = ?", (identity,)).fetchone()
         return str(found[0]) if found is not None else None
 
-    # changing it
+    # writing
 
     def register(self, identity: str, wanted: str, now: float) -> str:
         """The name of the run with this identity (its path): the stored one, else ``wanted``, made unique.
@@ -241,10 +241,10 @@ class Store:
         return name
 
     def commit(self, batches: Sequence[StoredBatch], sent: deliveries.DeliveryChanges | None = None) -> None:
-        """Add all batches, and what changed in the queues of messages, in one transaction.
+        """Store all batches and the changes of message queues in one transaction.
 
         Raises:
-            StoreError: none of it was stored (disk full, read-only, …).
+            StoreError: nothing was stored (disk full, read-only, …).
         """
         tails: dict[str, _Tail] = {}
         with self._transaction():
@@ -257,12 +257,12 @@ class Store:
         self._tails.update(tails)
 
     def forget(self, run: str) -> None:
-        """Drop a run's items and cursors, so that it is read again; what was concluded stays."""
+        """Delete a run's items and cursors, so that it is read again; its alerts stay."""
         with self._transaction():
             self._drop_items(run, archived=False)
 
     def reopen(self, run: str) -> None:
-        """A run that had ended continues."""
+        """Mark an ended run as continuing."""
         with self._transaction():
             self._run("UPDATE runs SET ended = NULL, noted = NULL WHERE id = ?", run)
 
@@ -281,7 +281,7 @@ class Store:
                 self._database.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
 
     def abandon(self, names: Iterable[str], before: float) -> dict[str, int]:
-        """Give up messages that wait since before that time for receivers of other names; how many, by receiver."""
+        """Drop messages waiting since before ``before`` for receivers not in ``names``; returns counts by receiver."""
         with self._transaction():
             return deliveries.abandon(self._database, names, before)
 
@@ -292,7 +292,7 @@ class Store:
         self._tails.pop(run, None)
 
     def _append(self, run: str, items: Iterable[bytes], tail: _Tail | None) -> _Tail:
-        """Write items after the newest block; returns the block that is open then."""
+        """Write items after the newest block; returns the block that is then open."""
         old = tail or self._tails.get(run) or self._stored_tail(run)
         tail = _Tail(old.block, list(old.items), old.size)
         for item in items:
@@ -340,7 +340,7 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with _reading():
-            # SQLite continues writing to a file without a name
+            # SQLite would continue writing to an unlinked file
             if not self.missing and self._node != _node(self.folder):
                 raise StoreError(f"state: {self.folder / FILE} was removed or replaced; restart grpo-watch")
             self._database.execute("BEGIN IMMEDIATE")
@@ -348,7 +348,7 @@ class Store:
                 yield
                 self._database.execute("COMMIT")
             except BaseException as error:
-                # damage; what the machine or a statement does is of a subclass
+                # damage; errors of the machine or the statement are of a subclass
                 if type(error) is sqlite3.DatabaseError:
                     with suppress(OSError):
                         (self.folder / SUSPECT).touch()
@@ -369,7 +369,7 @@ class Store:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Whatever goes wrong with the database or its content is a ``StoreError`` with one line."""
+    """Turn errors of the database or its content into a one-line ``StoreError``."""
     try:
         yield
     except sqlite3.Error as error:
@@ -386,7 +386,7 @@ def _started(database: sqlite3.Connection, now: float) -> float:
 
 
 def _node(folder: Path) -> int | None:
-    """The inode of the database; None where there is none."""
+    """The inode of the database; None if it is missing."""
     try:
         return (folder / FILE).stat().st_ino
     except OSError:
