@@ -1,1 +1,1 @@
-"""Findings as JSON and text."""
+"""Reports on runs: JSON, text, Markdown, JUnit, HTML, and comparisons."""

@@ -1,4 +1,4 @@
-"""Renders reports for an agent: numbers and our own words only, because what a run writes may address its reader."""
+"""Renders reports for an agent: numbers and our own words only, because a run's texts may be aimed at its reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grpo_watch.report.words import rounded
 MOST_CHARACTERS = 6_000
 """1,500 tokens, at four characters each."""
 DETAILED = 3
-"""Runs that are shown with their findings; the others are a line each."""
+"""Runs shown with their findings; the others are a line each."""
 LISTED = 20
 MOST_FINDINGS = 5
 MOST_TEXT = 200
@@ -40,24 +40,24 @@ VALUES = (
 )
 """Metrics whose newest values are shown."""
 OWN_WORDS = frozenset({"nan", "inf", "-inf", "changed", "unchanged", "same"})
-"""Texts in evidence that are ours, beside canonical metrics …"""
+"""Our own texts in evidence, besides canonical metrics …"""
 OWN_NAMES = frozenset({"optimizer_moments", "optimizer_masters"})
-"""… and these (``parameters-unchanged``)."""
+"""… and these names (``parameters-unchanged``)."""
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){0,3}(?:\.?(?:rc|a|b|dev|post)\d{1,4})?")
 
 
 def run_id(name: str) -> str:
-    """How an agent knows a run: the name is the run's own text."""
+    """A run's id for agents: the name is the run's own text."""
     return f"run-{hashlib.blake2b(name.encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
 
 
 def agent_text(
     reports: Sequence[RunReport], problems: Sequence[str], rules: Sequence[Rule], *, with_texts: bool = False
 ) -> str:
-    """At most ``MOST_CHARACTERS``: verdict, evidence, what is not known, commands for the next step.
+    """The report in at most ``MOST_CHARACTERS``: verdict, evidence, unknowns, commands for the next step.
 
-    ``with_texts`` adds what the runs wrote, each text as a JSON string.
+    ``with_texts`` adds texts of the runs, each as a JSON string.
     """
     known = {rule.name: rule for rule in rules}
     ranked = worst_first(reports)
@@ -77,7 +77,7 @@ def _first(reports: Sequence[RunReport]) -> str:
 
 
 def _cut(lines: Sequence[str], last: Sequence[str]) -> str:
-    """The lines as far as they fit before the last ones."""
+    """The lines that fit before the last ones."""
     kept, room = list[str](), MOST_CHARACTERS - sum(len(line) + 1 for line in last) - 40
     for index, line in enumerate(lines):
         room -= len(line) + 1
@@ -137,7 +137,7 @@ def _texts(found: Finding) -> dict[str, str]:
 
 
 def _evidence(evidence: Mapping[str, Scalar]) -> str:
-    """The numbers under names that a detector gives. Keys and functions of the run stand beside texts only."""
+    """The numbers under the detector's names. Keys and functions of the run only appear among the texts."""
     words = []
     for name, value in evidence.items():
         base = name.partition("[")[0]
@@ -173,7 +173,7 @@ def _known(snapshot: RunSnapshot, *, with_texts: bool) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """A text of the run as one JSON string in ASCII, which can't be taken for a line of ours."""
+    """A text of the run as one JSON string in ASCII, which can't be mistaken for a line of ours."""
     return json.dumps(text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…")
 
 

@@ -1,4 +1,4 @@
-"""Separates three kinds of blind rules: not applicable to a run, not ready yet, and really lacking evidence."""
+"""Tells apart three kinds of blind rules: not applicable to a run, not ready yet, and lacking evidence."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ OPTIONAL = GAPS | {
     "kl_reference",
     "kl_policy_update",
 }
-"""Metrics that frameworks log only under some settings: where no setting is known, the framework does not log them. A
-KL to the reference is left out exactly when beta is 0 (TRL 0.16, ms-swift)."""
+"""Metrics that frameworks log only under some settings: if no setting is known, the framework does not log them. A
+reference KL is missing exactly when beta is 0 (TRL 0.16, ms-swift)."""
 GIVEN: Mapping[str, str] = MappingProxyType(
     {
         "num_generations is not known": "--set num_generations=N",
@@ -60,21 +60,21 @@ GIVEN: Mapping[str, str] = MappingProxyType(
 )
 """Reasons that an option of grpo-watch resolves; all other settings are those of the launch."""
 LINKED, LINK_SETTING = "allow_roots", "allow_roots (grpo-watch.yaml)"
-"""Part of the reason where evidence lies behind a link out of the run, and the setting that opens it."""
+"""Part of the reason if evidence is behind a link out of the run, and the setting that permits following it."""
 SWITCHES: Mapping[str, str] = MappingProxyType({"checkpoints": "save_steps", "completions": "log_completions"})
-"""Evidence, and the setting that switches it on."""
+"""Evidence, and the setting that enables it."""
 FIRST_STEPS = 10
-"""Steps within which the first completions of a run appear."""
+"""Steps within which a run's first completions appear."""
 SHOWN = 2
-"""Settings that one line names."""
+"""Most settings named in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """How much of a run its rules could judge.
 
-    ``missing`` are blind rules by the setting that would let them judge (empty: none is known), the setting that gives
-    most first; ``waiting`` are those that need more steps.
+    ``missing`` are blind rules by the setting that would let them judge (empty: none is known), most valuable first;
+    ``waiting`` are those that need more steps.
     """
 
     judged: int
@@ -85,7 +85,7 @@ class Coverage:
 
     @property
     def blind(self) -> int:
-        """How many rules lack evidence."""
+        """The number of rules that lack evidence."""
         return sum(map(len, self.missing.values()))
 
 
@@ -120,11 +120,11 @@ LABELS: Mapping[str, str] = MappingProxyType(
         Blindness.NOT_APPLICABLE: "not applicable",
     }
 )
-"""What a rule without a judgement is called everywhere: blind is only one that lacks evidence."""
+"""Labels of rules without a judgement; only one that lacks evidence is called blind."""
 
 
 def unjudged(snapshot: RunSnapshot) -> Iterator[tuple[str, str, list[str]]]:
-    """Label, reason and names of the rules that did not judge, by kind: what lacks evidence first."""
+    """Label, reason and names of the rules that did not judge, by kind: those that lack evidence first."""
     for kind, label in LABELS.items():
         reasons: dict[str, list[str]] = {}
         for rule in snapshot.rules:
@@ -135,9 +135,9 @@ def unjudged(snapshot: RunSnapshot) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def headline(snapshot: RunSnapshot) -> str:
-    """The verdict in words, ``healthy as far as judged`` where a rule of severity critical lacks evidence.
+    """The verdict in words, ``healthy as far as judged`` if a critical rule lacks evidence.
 
-    Where no rule could see a frozen policy, that nothing was found is no health.
+    If no rule could see a frozen policy, the absence of findings is not called healthy.
     """
     if snapshot.verdict is RunVerdict.HEALTHY and blind_to_frozen_policy(snapshot):
         words = "no finding, {n} of {all} judged; frozen weights can't be seen"
@@ -149,7 +149,7 @@ def headline(snapshot: RunSnapshot) -> str:
 
 
 def verdict_words(snapshot: RunSnapshot) -> str:
-    """The verdict alone: ``too short``."""
+    """The verdict without reservations: ``too short``."""
     return say(snapshot.language, snapshot.verdict.value.replace("-", " "))
 
 
@@ -167,14 +167,14 @@ def judged_words(found: Coverage, snapshot: RunSnapshot) -> str:
     parts = [say(snapshot.language, words, n=found.judged, all=found.applicable)]
     waiting, over = len(found.waiting), snapshot.step >= (snapshot.max_steps or inf)
     words = "1 needs more steps" if waiting == 1 else "{n} need more steps"
-    if over:  # no more will come
+    if over:  # no more steps will come
         words = "1 needed more steps" if waiting == 1 else "{n} needed more steps"
     parts += [say(snapshot.language, words, n=waiting)] if waiting else []
     return say(snapshot.language, ", ").join(parts)
 
 
 def blind_words(found: Coverage, snapshot: RunSnapshot) -> str:
-    """``2 blind: set log_completions=True``; empty where nothing is missing, or nothing was logged at all."""
+    """``2 blind: set log_completions=True``; empty if nothing is missing, or nothing was logged at all."""
     if not found.blind or not snapshot.rows:
         return ""
     fixes = [setting for setting in found.missing if setting][:SHOWN]
@@ -189,7 +189,7 @@ def blind_words(found: Coverage, snapshot: RunSnapshot) -> str:
 
 
 def blindness(rule: RuleView, snapshot: RunSnapshot) -> Blindness:
-    """Which kind of blind a blind rule is, by its detector; where metrics are lacking, whether they could be there."""
+    """The kind of a blind rule, by its detector; if metrics are missing, by whether the run could have them."""
     reason = rule.reason
     if reason.startswith(NEEDS):
         if any(_comes(need, snapshot) for needs in _needs(reason) for need in needs):
@@ -200,7 +200,7 @@ def blindness(rule: RuleView, snapshot: RunSnapshot) -> Blindness:
 
 
 def setting_for(rule: RuleView, snapshot: RunSnapshot) -> str:
-    """The setting that lets a rule judge that lacks evidence, or the package; empty where none is known."""
+    """The setting or package that would let a blind rule judge; empty if none is known."""
     if NO_PYARROW in rule.reason:
         return rule.reason.partition(NO_PYARROW)[2]
     if LINKED in rule.reason:
@@ -212,7 +212,7 @@ def setting_for(rule: RuleView, snapshot: RunSnapshot) -> str:
 
 
 def _weight(rules: Sequence[RuleView]) -> int:
-    """A rule of severity critical counts more than all that are not."""
+    """The weight of rules in sorting: a critical rule outweighs any number of others."""
     return sum(100 if rule.severity is Severity.CRITICAL else 1 for rule in rules)
 
 
@@ -234,20 +234,20 @@ def _possible(need: str, snapshot: RunSnapshot) -> bool:
 
 
 def _switched_on(need: str, snapshot: RunSnapshot) -> float:
-    """The value of the setting that gives the evidence; 0 where it is off or not known."""
+    """The value of the setting that enables the evidence; 0 if it is off or unknown."""
     known = snapshot.config.get(SWITCHES.get(need, ""))
     value = None if known is None else known.value
     return float(value) if isinstance(value, (int, float)) and value > 0 else 0.0
 
 
 def _comes(need: str, snapshot: RunSnapshot) -> bool:
-    """Whether evidence that is switched on is not due yet: the second checkpoint, the first completions."""
+    """Whether enabled evidence is not due yet: the second checkpoint, the first completions."""
     every = _switched_on(need, snapshot)
     return every > 0 and snapshot.step <= (2 * every if need == "checkpoints" else FIRST_STEPS)
 
 
 def _setting(need: str, snapshot: RunSnapshot) -> str:
     if _switched_on(need, snapshot):
-        return ""  # it is on, and yet nothing is there: no setting would help
+        return ""  # it is enabled, yet there is none: no setting would help
     known = frameworks().get(snapshot.framework or "")
     return known.reveals.get("logprob_gap_rollout" if need in GAPS else need, "") if known else ""

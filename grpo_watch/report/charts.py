@@ -1,4 +1,4 @@
-"""Turns the rows of a run into the numbers that the charts of the report and of the status page draw."""
+"""Turns the rows of a run into the data of the charts in the report and on the status page."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from grpo_watch.report.series import Series, ThinnedColumns, thinned_rows
 from grpo_watch.report.view import top_view
 
 POINTS = 700
-"""Steps that one chart shows at most; a line is a few hundred pixels wide."""
+"""Most steps of one chart; a line is a few hundred pixels wide."""
 FUNCTIONS = 6
-"""Reward functions drawn next to the total."""
+"""Most reward functions drawn next to the total."""
 DIGITS = 5
 """Significant digits of a drawn number."""
 SPARSE = 0.5
-"""A line with values in fewer of its rows than this is drawn with points, joined over the gaps."""
+"""A line with values in fewer of its rows than this share is drawn with points, joined over the gaps."""
 
 
 KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -61,9 +61,9 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Accelerator memory (GiB)": ("memory_gib",),
     }
 )
-"""Each chart's title, and the metrics that it shows where they were logged: what the rules look at.
+"""Title and metrics of each chart, which shows those that were logged: the inputs of the rules.
 
-The two spreads and the three KLs mean different things and have a chart each.
+The two spreads and the three KLs have different meanings and a chart each.
 """
 
 
@@ -74,20 +74,20 @@ DRAWN_AS: Mapping[str, str] = MappingProxyType(
         "completions": "completion_duplicate_ratio",
     }
 )
-"""The metric that draws a kind of evidence which is no metric."""
+"""The metric drawn for evidence that is not a metric itself."""
 EVIDENCE_AS: Mapping[str, str] = MappingProxyType({"groups_alike_ratio": "completion_duplicate_ratio"})
-"""The metric that draws a value of the evidence; it proves more than metrics that only accompany it."""
+"""The metric drawn for a value of the evidence; such a metric ranks above those that only accompany it."""
 TOTAL: Mapping[str, str] = MappingProxyType(
     {"reward_function_mean": "reward_mean", "reward_function_std": "reward_batch_std"}
 )
-"""What shows a reward function that is the total itself, and has no line of its own."""
+"""The metric drawn for a reward function that equals the total and has no line of its own."""
 
 
 def charts(rows: Series, points: int = POINTS) -> list[dict[str, Any]]:
-    """The charts of a run for which there is anything to draw, as JSON values.
+    """The charts of a run that have data, as JSON values.
 
     Each has ``title``, ``x`` (ascending: the drawn optimizer steps), ``rows`` (how many there are to draw), ``lines``
-    (``name``, ``y`` with None where there is no value, ``sparse``), and ``odd``, how many values are no numbers.
+    (``name``, ``y`` with None for a missing value, ``sparse``), and ``odd``, the number of values that are no numbers.
     """
     found = []
     for title, metrics in KINDS.items():
@@ -106,7 +106,7 @@ def further_charts(rows: Series) -> list[dict[str, Any]]:
 
 
 def bands(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """The stretches of steps that alerts worth a look cover, those last that nothing explains."""
+    """The step ranges of alerts worth a look, unexplained ones last, so that they are drawn on top."""
     return [
         {
             "rule": finding.rule,
@@ -122,7 +122,7 @@ def bands(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def superseded(attempts: Sequence[int], steps: Sequence[int]) -> list[bool]:
-    """Whether a later attempt went back to each row's step or before it: what it computed was thrown away."""
+    """Whether a later attempt restarted at or before each row's step, so that its result was discarded."""
     begins: dict[int, int] = {}
     for attempt, step in zip(attempts, steps, strict=True):
         begins[attempt] = min(step, begins.get(attempt, step))
@@ -135,11 +135,11 @@ def superseded(attempts: Sequence[int], steps: Sequence[int]) -> list[bool]:
 
 
 def _logged(rows: Series, metrics: Sequence[str]) -> list[str]:
-    """The metrics of a chart that the run has, each with its labelled ones."""
+    """The chart's metrics that the run logged, each with its labelled ones."""
     found: list[str] = []
     for metric in metrics:
         matching = _labelled(rows, metric)
-        alone = len(matching) == 1 and matching[0] != metric and found  # one reward function is the total
+        alone = len(matching) == 1 and matching[0] != metric and found  # one reward function equals the total
         found += [] if alone else matching[:FUNCTIONS]
     return found
 
@@ -153,12 +153,12 @@ def _chart(rows: Series, title: str, names: Sequence[str], points: int = POINTS)
     places, columns = tabulate(picked)
     odd = sum(rows.odd_values(name) for name in names)
     lines = [_line(name, column) for name, column in columns.items()]
-    stands_for = picked.rows if picked.rows > len(picked.steps) else len(places)  # a repeated step thins nothing
+    stands_for = picked.rows if picked.rows > len(picked.steps) else len(places)  # repeated steps alone are no thinning
     return {"title": title, "x": places, "rows": stands_for, "lines": lines, "odd": odd}
 
 
 def tabulate(picked: ThinnedColumns) -> tuple[list[int], dict[str, list[float | None]]]:
-    """The ascending steps, and the metrics by step, without what a restart threw away."""
+    """The ascending steps, and the metrics by step, without rows discarded by a restart."""
     lost = superseded(picked.attempts, picked.steps)
     places, table = sorted(set(picked.steps)), dict[str, list[float | None]]()
     at = {step: place for place, step in enumerate(places)}
@@ -178,7 +178,7 @@ def _line(name: str, column: Sequence[float | None]) -> dict[str, Any]:
 
 
 def finding_charts(drawn: Sequence[dict[str, Any]], snapshot: RunSnapshot) -> list[dict[str, Any]]:
-    """The charts, the ``lead`` first; ``rules`` are those that a chart shows evidence of."""
+    """The charts, the ``lead`` first; ``rules`` are those whose evidence a chart shows."""
     metrics = {finding.rule: _metrics_of(finding) for finding in snapshot.findings}
     first = top_view(snapshot)
     of_chart = [[split_label(line["name"])[0] for line in chart["lines"]] for chart in drawn]
@@ -187,7 +187,7 @@ def finding_charts(drawn: Sequence[dict[str, Any]], snapshot: RunSnapshot) -> li
     marked = [
         {
             **chart,
-            # those that prove the top finding first: their values stand under its title
+            # charts that prove the top finding first: their values stand under its title
             "lines": sorted(chart["lines"], key=lambda line: split_label(line["name"])[0] not in wanted),
             "lead": at == lead,
             "rules": [rule for rule, each in metrics.items() if set(each) & set(names)],
@@ -198,7 +198,7 @@ def finding_charts(drawn: Sequence[dict[str, Any]], snapshot: RunSnapshot) -> li
 
 
 def _metrics_of(finding: Finding) -> list[str]:
-    """The metrics that a finding is about, the most telling first: those of its evidence, else what its rule reads."""
+    """The metrics of a finding, most telling first: those of its evidence, else those its rule reads."""
     detector = catalogue().get(finding.rule)
     named = [name for name, value in finding.evidence.items() if name in METRICS and value is not None]
     named = [EVIDENCE_AS[name] for name in finding.evidence if name in EVIDENCE_AS] + named
@@ -208,9 +208,9 @@ def _metrics_of(finding: Finding) -> list[str]:
 
 SPARK_POINTS = 40
 LEVELS = 63
-"""Points of a sparkline, and the greatest of its numbers across and up."""
+"""Most points of a sparkline, and its greatest coordinate, across and up."""
 MOST = 1e300
-"""Beyond it, the difference of two numbers may be none."""
+"""Above this, the difference of two numbers may overflow."""
 SHOWN = (
     ("reward", ("reward_mean",)),
     ("kl", ("kl_reference",)),
@@ -219,13 +219,13 @@ SHOWN = (
     ("entropy", ("entropy",)),
     ("truncated", ("completion_truncated_ratio",)),
 )
-"""What is shown, and the metric that it is drawn from: the first that was logged."""
+"""The sparklines, and the metric each is drawn from: the first that was logged."""
 DRAWN = tuple(metric for _, metrics in SHOWN for metric in metrics)
 
 
 @dataclass(frozen=True, slots=True)
 class Sparkline:
-    """``x`` and ``y`` from 0 to ``LEVELS``, over the run's steps and from ``low`` to ``high``; ``last``: the newest."""
+    """``x`` and ``y`` from 0 to ``LEVELS``, over the run's steps and ``low`` to ``high``; ``last``: the newest."""
 
     metric: str
     x: Sequence[int]
@@ -236,7 +236,7 @@ class Sparkline:
 
 
 def sparks(series: Series) -> dict[str, Sparkline]:
-    """The sparkline of each of ``SHOWN`` that was logged; ``unique`` is 1 less the share of repeats."""
+    """The sparkline of each of ``SHOWN`` that was logged; ``unique`` is 1 minus the share of repeats."""
     found, rows = {}, series.pick(DRAWN, len(series))
     lost = superseded(rows.attempts, rows.steps)
     for name, metrics in SHOWN:

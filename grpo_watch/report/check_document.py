@@ -30,7 +30,7 @@ SCHEMA = "grpo-watch/check/1"
 
 @dataclass(frozen=True, slots=True)
 class ChannelReport:
-    """What one channel of a run gave, which shows why something was not seen."""
+    """The yield of one channel of a run, which shows why something was missed."""
 
     name: str
     kind: str
@@ -42,9 +42,9 @@ class ChannelReport:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One run's snapshot, the channels it came from, files that could not be read, and notes.
+    """One run's snapshot, its channels, files that could not be read, and notes.
 
-    ``series`` are its rows and ``batches`` its dumped completions, kept only for what draws or compares them.
+    ``series`` are its rows and ``batches`` its dumped completions, kept only for drawing and comparing.
     """
 
     snapshot: RunSnapshot
@@ -61,7 +61,7 @@ class RunReport:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, the one to look at first first."""
+        """All findings, the one to look at first in front."""
         return self.snapshot.findings
 
     @property
@@ -85,7 +85,7 @@ class RunReport:
         return plot(self.snapshot, self.series, metrics)
 
     def to_json(self) -> str:
-        """What ``check --format json`` says of the run."""
+        """The run's part of ``check --format json``."""
         return json.dumps(_run(self))
 
     def _repr_html_(self) -> str:
@@ -98,11 +98,11 @@ class RunReport:
 
 
 REPEATED = "duplicate"
-"""A table that the framework dumped again is no trouble: not worth a line."""
+"""A table that the framework dumped again is normal: not worth a line."""
 
 
 def remarks(report: RunReport) -> Iterator[str]:
-    """Notes, files that could not be read, and what channels could not read or passed over."""
+    """Notes, files that could not be read, and rows that channels could not read or skipped."""
     say_so = partial(say, report.snapshot.language)
     yield from report.notes
     yield from (say_so("problem: {what}", what=problem) for problem in report.problems)
@@ -116,7 +116,7 @@ def remarks(report: RunReport) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """How to reproduce a report: its command, our version, and when it was made (Unix seconds)."""
+    """How to reproduce a report: its command, our version, and its time (Unix seconds)."""
 
     command: str
     version: str
@@ -124,7 +124,7 @@ class Provenance:
 
     @property
     def time(self) -> str:
-        """When, as ISO 8601 in UTC, to the second."""
+        """The time as ISO 8601 in UTC, to the second."""
         return datetime.fromtimestamp(self.checked, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -160,7 +160,7 @@ def _run(report: RunReport) -> dict[str, Any]:
 
 
 def early_sign_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
-    """What single values show of a run that is too short to judge."""
+    """The early signs of a run that is too short to judge."""
     return [
         {
             "rule": sign.rule,
@@ -172,7 +172,7 @@ def early_sign_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
 
 
 def brief(snapshot: RunSnapshot) -> dict[str, Any]:
-    """Which run it is, how far it came, and the verdict."""
+    """The run's name, progress and verdict."""
     return {
         "run": snapshot.run,
         "framework": snapshot.framework,
@@ -194,7 +194,7 @@ def _channel(channel: ChannelReport) -> dict[str, Any]:
 
 
 def episode(finding: Finding) -> dict[str, Any]:
-    """Which alert it is, how bad, and from when to when (optimizer steps)."""
+    """An alert's identity, severity, and steps (optimizer steps)."""
     return {
         "rule": finding.rule,
         "key": finding.key or None,
@@ -207,12 +207,12 @@ def episode(finding: Finding) -> dict[str, Any]:
 
 
 def evidence(finding: Finding) -> dict[str, Scalar]:
-    """The values that it rests on, as strict JSON."""
+    """The finding's evidence as strict JSON."""
     return {name: strict(value) for name, value in finding.evidence.items()}
 
 
 def in_full(finding: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
-    """All of one of the findings of a run; ``first_sign`` is the step where it or what it explains began."""
+    """The full document of a finding; ``first_sign`` is the first step of it or of its consequences."""
     sign = first_sign(finding, snapshot.findings)
     return {
         **episode(finding),
@@ -235,7 +235,7 @@ def in_full(finding: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
 
 
 def worst_first(reports: Sequence[RunReport]) -> list[RunReport]:
-    """The reports by their verdicts; those of one verdict in the order given."""
+    """The reports by severity of their verdict, equal ones in the given order."""
     return sorted(reports, key=lambda report: WORST_FIRST.index(report.snapshot.verdict))
 
 

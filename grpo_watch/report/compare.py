@@ -1,4 +1,4 @@
-"""Turns the reports of two runs into one answer: where they part, in what, and how else they differ."""
+"""Compares two runs: the step from which they diverge, the metrics, and their other differences."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from grpo_watch.report.series import Series
 from grpo_watch.safe_text import strict
 
 WINDOW = 10
-"""Rows whose median counts; a median of ten independent rows scatters by 0.4 of their noise."""
+"""Rows per median; the median of ten independent rows scatters by 0.4 of their noise."""
 FEWEST = 5
-"""Common rows below which there is no verdict; with fewer than ten, all of them are the window."""
+"""Common rows below which there is no verdict; if there are fewer than ten, all of them are the window."""
 TIMES = 3.0
-"""Noises that a difference must exceed; seven standard errors of the median of ten independent rows."""
+"""Multiple of the noise that a difference must exceed; seven standard errors of the median of ten independent rows."""
 MAD = 1.4826
 """Median absolute deviation → standard deviation, of normal noise."""
 MEAN_SIZE = 1.2533
 """Mean absolute deviation → standard deviation, of normal noise: √(π/2)."""
 LEAST = 1e-6
-"""Differences below this share of the values are arithmetic: float32 keeps seven digits."""
+"""Smaller differences relative to the values are rounding: float32 keeps seven digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class StepColumn:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two columns part; steps are optimizer steps, None where they do not.
+    """Where two columns diverge; steps are optimizer steps, None if they do not.
 
-    ``differs`` is the first step with different values at all; ``step`` the first that noise does not explain, with the
-    values ``a`` and ``b`` there and the ``noise`` (a standard deviation) it was judged by.
+    ``differs`` is the first step with different values at all; ``step`` the first whose difference noise does not
+    explain, with the values ``a`` and ``b`` there and the ``noise`` (a standard deviation) it was judged by.
     """
 
     rows: int
@@ -60,13 +60,13 @@ class Parting:
 def part(a: StepColumn, b: StepColumn, resolution: float = 0.0, *, exact: bool = False) -> Parting:
     """Compare two columns; ``resolution`` is the coarser printed digit.
 
-    Two runs have parted where the median difference of ten consecutive common rows is more than three times the noise;
-    the step is the first of those rows that lies that far off to the same side. The noise is what the difference
-    changes by from one common row to the next, over all common rows before (for the first ten: over themselves), as a
-    standard deviation (1.4826 × median of the sizes of the changes / √2). So a drift is no noise, two runs that were
-    equal so far part at the first lasting difference, and a single odd row parts nothing.
+    Two runs diverge if the median difference of ten consecutive common rows is more than three times the noise;
+    the step is the first of those rows that lies that far off to the same side. The noise is the change of the
+    difference from one common row to the next, over all common rows before (for the first ten: over themselves), as a
+    standard deviation (1.4826 × median of the sizes of the changes / √2). So a drift is not noise, two runs that were
+    equal so far diverge at the first lasting difference, and a single odd row is ignored.
 
-    ``exact`` is for what is set and not measured (a learning rate): there is no noise, any difference counts.
+    ``exact`` is for values that are set, not measured (a learning rate): without noise, any difference counts.
     """
     there = dict(zip(b.steps, b.values, strict=True))
     pairs = [(step, value, there.get(step, nan)) for step, value in zip(a.steps, a.values, strict=True)]
@@ -88,9 +88,9 @@ def part(a: StepColumn, b: StepColumn, resolution: float = 0.0, *, exact: bool =
 
 
 def noise_before(difference: Sequence[float], window: int) -> list[float]:
-    """The noise by which each window of rows is judged, at the row that it begins with."""
+    """The noise for judging each window of rows, at the window's first row."""
     sizes = [abs(after - before) for before, after in pairwise(difference)]
-    known = [  # of the changes up to each
+    known = [  # of the changes up to each row
         (MAD * spread or MEAN_SIZE * total / count) / sqrt(2)
         for count, (spread, total) in enumerate(zip(_running_medians(sizes), accumulate(sizes), strict=True), 1)
     ]
@@ -99,7 +99,7 @@ def noise_before(difference: Sequence[float], window: int) -> list[float]:
 
 
 def _running_medians(values: Sequence[float]) -> Iterator[float]:
-    """The median of all values up to each."""
+    """The running median of the values."""
     ordered: list[float] = []
     for at, value in enumerate(values):
         insort(ordered, value)
@@ -107,7 +107,7 @@ def _running_medians(values: Sequence[float]) -> Iterator[float]:
 
 
 def _first(difference: Sequence[float], limits: Sequence[float], window: int) -> tuple[int, int] | None:
-    """The first window whose median is beyond its limit, and the first of its rows that is, to the same side."""
+    """The first window whose median exceeds its limit, and the first of its rows beyond it on the same side."""
     for begin in range(len(difference) - window + 1):
         rows = difference[begin : begin + window]
         middle = median(rows)
@@ -119,14 +119,14 @@ def _first(difference: Sequence[float], limits: Sequence[float], window: int) ->
 
 SCHEMA = "grpo-watch/diff/1"
 EXACT = frozenset({"learning_rate", "epoch"})
-"""Metrics that are set and not measured: they have no noise."""
+"""Metrics that are set, not measured: they have no noise."""
 LISTED = frozenset({"step_seconds", "step_seconds_average", "memory_gib", "tokens_seen"})
-"""Metrics that are compared but never count: they depend on the machine, or add up the noise of another metric."""
+"""Metrics that are compared but never count: they depend on the machine, or accumulate the noise of another metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMetric:
-    """One metric in both runs; ``parting`` is None where only one has it, ``lacking`` then names the other (a, b)."""
+    """One metric in both runs; ``parting`` is None if only one has it, ``lacking`` then names the other (a, b)."""
 
     name: str
     parting: Parting | None
@@ -134,7 +134,7 @@ class ComparedMetric:
 
     @property
     def counted(self) -> bool:
-        """Whether the runs part where this metric parts."""
+        """Whether the runs diverge if this metric does."""
         return self.name not in LISTED
 
     @property
@@ -144,7 +144,7 @@ class ComparedMetric:
 
     @property
     def status(self) -> str:
-        """``parted``, ``differs`` (noise explains it), ``same``, ``only-a``, ``only-b`` or ``too-few`` common rows."""
+        """``parted``, ``differs`` (explained by noise), ``same``, ``only-a``, ``only-b`` or ``too-few`` common rows."""
         if self.parting is None:
             return "only-a" if self.lacking == "b" else "only-b"
         if not self.judged:
@@ -156,7 +156,7 @@ class ComparedMetric:
 
 @dataclass(frozen=True, slots=True)
 class LoneFinding:
-    """A finding that only one of the runs (a, b) has; ``counted`` where the other run has come to its step too."""
+    """A finding of only one of the runs (a, b); ``counted`` if the other run reached its step too."""
 
     of: str
     finding: Finding
@@ -165,7 +165,7 @@ class LoneFinding:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs, side by side. ``steps`` are the optimizer steps that both logged; ``step`` is where they part."""
+    """Two runs side by side. ``steps`` are the optimizer steps both logged; ``step`` is where they diverge."""
 
     a: RunReport
     b: RunReport
@@ -176,14 +176,14 @@ class Comparison:
 
     @property
     def parted(self) -> list[ComparedMetric]:
-        """The metrics that part, those first that part first; those that do not count last."""
+        """The metrics that diverge, by step; those that do not count last."""
         found = [(metric, metric.parting.step) for metric in self.metrics if metric.parting]
         parted = [(not metric.counted, step, metric.name, metric) for metric, step in found if step is not None]
         return [metric for *_, metric in sorted(parted, key=lambda each: each[:3])]
 
     @property
     def step(self) -> int | None:
-        """The first step at which they part; None where they do not."""
+        """The first step at which the runs diverge; None if they do not."""
         parted = [m.parting.step for m in self.metrics if m.counted and m.parting and m.parting.step is not None]
         parted += [lone.finding.first_step for lone in self.findings if lone.counted]
         return min(parted, default=None)
@@ -206,7 +206,7 @@ def compare(a: RunReport, b: RunReport) -> Comparison:
 
 
 class RunColumns:
-    """The series of one run as columns by step, without what a restart threw away."""
+    """The series of one run as columns by step, without rows discarded by a restart."""
 
     def __init__(self, series: Series) -> None:
         attempts, steps = series.places
@@ -231,7 +231,7 @@ class RunColumns:
         return self.values(name)[bisect_left(self.steps, step)]
 
     def odd(self, name: str) -> set[int]:
-        """The steps at which it was logged as NaN or infinite."""
+        """The steps at which the metric was NaN or infinite."""
         odd = set(self.series.odd_rows(name))
         return {step for row, step in zip(self._kept, self.steps, strict=True) if row in odd}
 
@@ -255,13 +255,13 @@ def _settings(a: RunReport, b: RunReport) -> Iterator[tuple[str, tuple[Setting |
     for name in [*SETTINGS, *sorted((left.keys() | right.keys()) - SETTINGS.keys())]:
         pair = left.get(name), right.get(name)
         values = [setting.value if setting else None for setting in pair]
-        unknown = name.startswith(VERSION_OF) and None in pair  # read from a file that only one of them has
+        unknown = name.startswith(VERSION_OF) and None in pair  # from a file that only one of them has
         if values[0] != values[1] and not unknown:
             yield name, pair
 
 
 def _findings(a: RunReport, b: RunReport, last: int) -> Iterator[LoneFinding]:
-    """Findings worth a look that only one has, by their first step."""
+    """Findings worth a look that only one run has, by their first step."""
     sides = {"a": a.snapshot.findings, "b": b.snapshot.findings}
     rules = {side: {(each.rule, each.key) for each in findings} for side, findings in sides.items()}
     lone = [

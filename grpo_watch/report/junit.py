@@ -1,4 +1,4 @@
-"""Turns reports into JUnit XML, which CI servers show: a suite for each run, a case for each rule."""
+"""Turns reports into JUnit XML for CI servers: a suite for each run, a case for each rule."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Text = dict[str, str]
 def junit(
     reports: Sequence[RunReport], problems: Sequence[str], provenance: Provenance, fail_on: Severity | None
 ) -> str:
-    """The document. A case fails where the verdict counts a finding at or above ``fail_on``; None: nothing fails.
+    """The document. A case fails if the verdict counts a finding at or above ``fail_on``; None: nothing fails.
 
-    A rule that could not judge is skipped, with the reason; one that raised is an error. What is below ``fail_on``, or
-    over, is the output of a case that passes.
+    A rule that could not judge is skipped, with the reason; one that raised is an error. Findings below ``fail_on``, or
+    resolved ones, are the output of a passing case.
     """
     suites = [_suite(report, provenance, fail_on) for report in reports]
     if problems:
@@ -77,7 +77,7 @@ def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET
 
 
 def _described(shown: FindingView) -> str:
-    """One finding in full, a fact a line."""
+    """One finding in full, one fact per line."""
     finding = shown.finding
     lines = [f"{finding.severity.value} {finding.rule} {shown.key}".rstrip() + f", {shown.since}", finding.summary]
     lines += [f"explained by: {finding.caused_by}"] if finding.caused_by else []
@@ -85,7 +85,7 @@ def _described(shown: FindingView) -> str:
 
 
 def _unread(problems: Sequence[str], provenance: Provenance) -> ET.Element:
-    """What could not be read and belongs to no run: cases that are skipped."""
+    """Unreadable files that belong to no run, as skipped cases."""
     cases = []
     for index, problem in enumerate(problems, start=1):
         case = _element("testcase", classname="grpo-watch", name=f"not read {index}")
@@ -103,17 +103,17 @@ def _counted(cases: Sequence[ET.Element]) -> Text:
 
 
 def _totals(suites: Sequence[ET.Element]) -> Text:
-    """The sums over all suites (the root has no count of skipped cases in JUnit's schema)."""
+    """The sums over all suites (JUnit's schema has no count of skipped cases at the root)."""
     return {name: str(sum(int(suite.get(name, "0")) for suite in suites)) for name in ("tests", "failures", "errors")}
 
 
 def _timestamp(provenance: Provenance) -> str:
-    """JUnit's times are local ones without a zone; these are UTC."""
+    """The time in UTC without a zone: JUnit's times have none."""
     return datetime.fromtimestamp(provenance.checked, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _element(tag: str, text: str | None = None, **attributes: str) -> ET.Element:
-    """An element in which every character is one that XML allows."""
+    """An element whose text contains only characters allowed in XML."""
     made = ET.Element(tag, {name: visible(value) for name, value in attributes.items()})
     if text is not None:
         made.text = "\n".join(map(visible, text.split("\n")))

@@ -1,4 +1,4 @@
-"""Lines of styled text for a terminal: the columns that they take, where they wrap, how cells align."""
+"""Lines of styled text for a terminal: column widths, wrapping, alignment of cells."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 """Parameters of the control sequence SGR (ECMA-48, 8.3.117)."""
 WORDS = re.compile(r"\S*\s*")
 NARROWEST = 20
-"""Columns that must be left for a hanging indent."""
+"""Least columns left for a hanging indent."""
 
 
 class Line:
-    """Text ``indent`` columns from the left, in pieces that have the line's style and their own.
+    """Text ``indent`` columns from the left, in pieces with the line's style and their own.
 
-    Where it is wrapped, it goes on ``hang`` columns further in.
+    Continuation lines are indented by ``hang`` more columns.
     """
 
     __slots__ = ("hang", "indent", "pieces", "style")
@@ -27,17 +27,17 @@ class Line:
         self.pieces = [(text, style)]
 
     def append(self, text: str, style: str = "") -> Line:
-        """Add a piece; answers the line."""
+        """Add a piece; returns the line."""
         self.pieces.append((text, f"{self.style} {style}"))
         return self
 
     @property
     def plain(self) -> str:
-        """The text alone."""
+        """The text without styles."""
         return "".join(text for text, _ in self.pieces)
 
     def wrapped(self, width: int, *, color: bool) -> Iterator[str]:
-        """What is printed where there are so many columns: without blanks at its ends, styled only in ``color``."""
+        """The lines printed at this width: without blanks at their ends, styled only if ``color``."""
         text, room = self.plain, max(width - self.indent, 1)
         hang = self.hang if room - self.hang >= NARROWEST else 0
         for number, (start, end) in enumerate(pairwise((0, *_breaks(text, room, hang), len(text)))):
@@ -59,7 +59,7 @@ def laid_out(lines: Iterable[Line], width: int, *, color: bool = False) -> str:
 
 
 def aligned(rows: Sequence[Sequence[Line | str]], gap: int = 2, indent: int = 0) -> Iterator[Line]:
-    """One line per row, with its cells in columns; the last one goes on below itself."""
+    """One line per row, with its cells in columns; the last cell wraps within its column."""
     table = [[cell if isinstance(cell, Line) else Line(cell) for cell in row] for row in rows]
     widths = [max(columns(row[at].plain) for row in table) for at in range(len(table[0]))] if table else []
     for row in table:
@@ -71,17 +71,17 @@ def aligned(rows: Sequence[Sequence[Line | str]], gap: int = 2, indent: int = 0)
 
 
 def padded(text: str, width: int) -> str:
-    """The text with blanks up to this many columns."""
+    """The text padded with blanks to this many columns."""
     return text + " " * (width - columns(text))
 
 
 def clipped(text: str, width: int) -> str:
-    """The text as far as it fits into so many columns."""
+    """The text cut to this many columns."""
     return text[: next((at for at, taken in enumerate(accumulate(map(_columns, text))) if taken > width), len(text))]
 
 
 def columns(text: str) -> int:
-    """The columns that a terminal gives to a text: two to wide characters, none to what is set over another."""
+    """The columns of a text in a terminal: two for wide characters, none for combining ones."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -92,7 +92,7 @@ def _columns(char: str) -> int:
 
 
 def _breaks(text: str, room: int, hang: int) -> Iterator[int]:
-    """Where further lines begin: at words, and inside those that are longer than a line."""
+    """Where continuation lines begin: at words, and inside words longer than a line."""
     at = used = 0
     for word in WORDS.findall(text):
         for part in word if columns(word.rstrip()) > room - hang else (word,):

@@ -28,15 +28,15 @@ from grpo_watch.report.words import say
 from grpo_watch.safe_text import visible
 
 SPECIAL = re.compile(r"[\\`*\[\]<~|$]|(?<!\w)_|^(?:[-+#>=:]|\d+(?=[.)]))")
-"""Characters that begin markup where they stand: anywhere, an underscore before a word, or a line's first ones."""
+"""Characters that begin markup: anywhere, an underscore before a word, or at the beginning of a line."""
 LINKED = re.compile(r"(?<!\w)@(?=\w)|#(?=\d)|(?<=[Gg][Hh])-(?=\d)|:(?=//)|(?<=[Ww]{3})\.")
-"""Where GitHub makes a link of plain text: ``@name``, ``#1``, ``GH-1``, addresses. A space without width stops it."""
+"""Where GitHub links plain text: ``@name``, ``#1``, ``GH-1``, addresses. A zero-width space prevents it."""
 BACKTICKS = re.compile(r"`+")
 ENTITY = re.compile(r"&(?=#?\w+;)")
 
 
 def markdown(reports: Sequence[RunReport], problems: Sequence[str], provenance: Provenance) -> str:
-    """The whole text: each run from its verdict to what could not be judged, then how to reproduce it."""
+    """The document: each run from its verdict to the unjudged rules, then how to reproduce it."""
     lines = [] if reports else ["Nothing to check: no run found.", ""]
     for report in reports:
         lines += _run(report)
@@ -71,7 +71,7 @@ def _run(report: RunReport) -> Iterator[str]:
 
 
 def _finding(shown: FindingView, *, whole: bool, first: bool) -> Iterator[str]:
-    """What it is and since when; where it is shown ``whole`` also why, what to do and what it cost."""
+    """A finding and its steps; if ``whole`` also cause, fix and cost."""
     finding = shown.finding
     key = f" {code(shown.key)}" if shown.key else ""
     yield from (f"### {say(shown.language, 'Root cause: ') if first else ''}{code(finding.rule)}{key}", "")
@@ -106,7 +106,7 @@ def _timeline(findings: Sequence[Finding], language: str) -> Iterator[str]:
 
 
 def _unjudged(snapshot: RunSnapshot) -> Iterator[str]:
-    """What lacks data, with the settings that change it; which rules that are is folded away. Broken rules."""
+    """The unjudged rules with the settings that would help; their names are folded away. Also broken rules."""
     found, say_so = coverage(snapshot), partial(say, snapshot.language)
     line = blind_words(found, snapshot)
     if line:
@@ -128,7 +128,7 @@ def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def prose(text: str) -> str:
-    """A sentence; `code` between backticks stays code, all else is plain."""
+    """A sentence; `code` between backticks stays code, the rest is escaped."""
     parts = visible(text).split("`")
     if len(parts) % 2 == 0:  # one backtick has no partner
         return _plain("`".join(parts))
@@ -146,7 +146,7 @@ def code(text: str) -> str:
 
 
 def fenced(lines: Iterable[str], kind: str = "text") -> list[str]:
-    """A block of code, one line each, behind a fence longer than any inside."""
+    """A code block, one line each, with a fence longer than any inside."""
     content = [visible(line) for line in lines]
     longest = max((len(run) for run in chain.from_iterable(map(BACKTICKS.findall, content))), default=0)
     fence = "`" * max(3, longest + 1)
@@ -154,16 +154,16 @@ def fenced(lines: Iterable[str], kind: str = "text") -> list[str]:
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table of cells that are Markdown already."""
+    """A table of cells that are already Markdown."""
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
     return [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}", *lines]
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """A number that would begin a list has its dot escaped instead; it can't be escaped itself."""
+    """The escaped match; for a number that would begin a list, its dot is escaped."""
     return f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}"
 
 
 def _plain(text: str) -> str:
-    """Without markup, entities, mentions (``@name``) and links."""
+    """Text with markup, entities, mentions (``@name``) and links escaped."""
     return LINKED.sub("\\g<0>\u200b", ENTITY.sub("&amp;", SPECIAL.sub(_escaped, text)))

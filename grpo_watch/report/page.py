@@ -1,4 +1,4 @@
-"""Turns reports into one HTML file that needs nothing besides itself: no server, no network, no other file."""
+"""Turns reports into one self-contained HTML file: no server, no network, no other file."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from grpo_watch.safe_text import visible
 
 STYLES = tuple(f"web/static/{name}.css" for name in ("vendor/uPlot.min", "theme", "common"))
 FEWEST = 60
-"""Steps that a chart shows where many runs share the page."""
+"""Least steps per chart if many runs share the page."""
 FULL = 4
-"""Up to so many runs have charts at full resolution."""
+"""Most runs whose charts have full resolution."""
 
 
 def page(reports: Sequence[RunReport], problems: Sequence[str], provenance: Provenance) -> str:
-    """The whole file.
+    """The HTML file.
 
-    Its content security policy allows only the scripts written here and loads nothing. Content of a run is text, or
+    Its content security policy permits only the scripts written here and loads nothing. Content of a run is text, or
     JSON in a block that no browser executes.
     """
     language = reports[0].snapshot.language if reports else ENGLISH
@@ -108,7 +108,7 @@ def _overview(reports: Sequence[RunReport]) -> Html:
 
 
 def _data(reports: Sequence[RunReport]) -> Html:
-    """What the charts draw, by run, in the order of the page."""
+    """The charts' data by run, in the order of the page."""
     points = min(POINTS, max(FEWEST, POINTS * FULL // max(1, len(reports))))
     drawings: list[dict[str, Any]] = [
         {
@@ -142,7 +142,7 @@ def _hash(text: str) -> str:
 
 
 def _scripts() -> tuple[str, str]:
-    """The chart library, and ours: the module that the status page shares, as part of one script."""
+    """The chart library, and our script, which includes the module shared with the status page."""
     shared = _file("web/static/js/plot.js").replace("\nexport ", "\n")
     own = f'(() => {{\n"use strict";\n{shared}\n{_file("report/static/report.js")}}})();'
     return _file("web/static/vendor/uPlot.iife.min.js"), own
@@ -153,7 +153,7 @@ def _file(name: str) -> str:
 
 
 class Html(str):
-    """Text that is markup already and is not escaped again."""
+    """Markup that is not escaped again."""
 
     __slots__ = ()
 
@@ -165,14 +165,14 @@ def tag(name: str, *inner: object, **attributes: str) -> Html:
 
 
 def joined(parts: Iterable[object]) -> Html:
-    """The parts one after the other, those that are not ``Html`` escaped."""
+    """The parts joined; those that are not ``Html`` are escaped."""
     return Html("".join(part if isinstance(part, Html) else _plain(part) for part in parts))
 
 
 def prose(text: str) -> Html:
-    """A sentence in which `code` is between backticks."""
+    """A sentence with `code` between backticks marked up."""
     parts = text.split("`")
-    closed = len(parts) % 2 == 1  # an odd backtick out is a character like any other
+    closed = len(parts) % 2 == 1  # an unpaired backtick is an ordinary character
     return (
         joined(tag("code", part) if index % 2 else part for index, part in enumerate(parts))
         if closed
@@ -181,16 +181,16 @@ def prose(text: str) -> Html:
 
 
 def _plain(value: object) -> str:
-    """Text without markup; control characters (also those that turn the direction of writing) are shown as codes."""
+    """Escaped text; control characters and direction marks are shown as codes."""
     return escape(visible(str(value)))
 
 
 HEIGHT, TOP, BAR = 20, 4, 12
-"""Heights in pixels; across, everything is in percent of the run."""
+"""Heights in pixels; widths are in percent of the run."""
 
 
 def timeline(snapshot: RunSnapshot) -> Html:
-    """The lanes, the earliest symptom first, then what the run itself noted; empty where there is nothing."""
+    """The lanes, earliest symptom first, then the run's own events; empty without any."""
     findings = snapshot.findings
     if not findings and not snapshot.notes:
         return Html("")
@@ -219,14 +219,14 @@ def _lane(name: str, key: str, marks: Sequence[str], texts: Sequence[str]) -> Ht
 
 
 def _episode(finding: Finding, last: int) -> Iterator[str]:
-    """A pale bar from the first sign, a full one while it fired, a stroke where it fired, a ring where it resolved."""
+    """A pale bar from the first sign, a full one while firing, a stroke where it fired, a ring where it resolved."""
     first, fired = _across(finding.first_step, last), _across(finding.fired_step, last)
     end = 100.0 if finding.resolved_step is None else _across(finding.resolved_step, last)
     kind, fired_as = finding.severity.value, finding.told_severity.value
     yield _bar(min(first, fired), fired, f"{kind} pending")
     yield _bar(fired, end, kind)
     yield _stroke(fired, fired_as)
-    if finding.resolved_step is not None and end >= fired:  # a restart goes back before the step where it fired
+    if finding.resolved_step is not None and end >= fired:  # a restart may go back to before the step where it fired
         yield f'<circle cx="{end}%" cy="{HEIGHT / 2}" r="5" class="resolved"></circle>'
 
 
@@ -276,7 +276,7 @@ def _parts(report: RunReport, index: int) -> Iterator[Html]:
 
 
 def _finding(shown: FindingView, title: str = "") -> Html:
-    """What it is, since when, why, what to do and what it cost."""
+    """A finding with its steps, cause, fix and cost."""
     finding = shown.finding
     head = tag("h3", title, finding.rule, f" {shown.key}" if shown.key else "")
     label = tag("p", _severity(finding, shown.language), " ", shown.since, class_="dim")
@@ -319,7 +319,7 @@ def _consequences(snapshot: RunSnapshot) -> Iterator[Html]:
 
 
 def _unjudged(snapshot: RunSnapshot) -> Iterator[Html]:
-    """How much could be judged, and which rules a setting would let judge; those that don't apply are left out."""
+    """How much could be judged, and which rules a setting would let judge; inapplicable ones are left out."""
     found, say_so = coverage(snapshot), partial(say, snapshot.language)
     rows = [
         tag("tr", tag("td", setting or say_so("nothing known")), tag("td", ", ".join(rules)))

@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_NUMBERS = 40_000_000
-"""Numbers kept of one run: a million rows of 40 metrics; a run takes years to log more."""
+"""Most numbers kept of one run: a million rows of 40 metrics; a run takes years to log more."""
 MOST_ROWS = 1_000_000
-"""Rows kept of one run, however few metrics they have."""
+"""Most rows kept of one run, however few metrics they have."""
 LIVE_NUMBERS = 60_000
-"""Numbers kept of a run that is watched: 1,500 rows of 40 metrics; of longer runs rows with extremes stay."""
+"""Most numbers kept of a watched run: 1,500 rows of 40 metrics; of longer runs rows with extremes stay."""
 LIVE_ROWS = 2_000
-"""Rows kept of it, however few metrics they have: with the numbers at most 1 MB."""
+"""Most rows kept of a watched run, however few metrics they have: with the numbers at most 1 MB."""
 NEWEST = 64
-"""The newest rows, which stay as they are."""
+"""Newest rows, which are never thinned."""
 MOST_METRICS = 128
-"""Metrics kept of one run: the canonical ones, and room for some eighty reward functions."""
+"""Most metrics kept of one run: the canonical ones, and room for some eighty reward functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThinnedColumns:
-    """Columns of one length, by attempt and step; ``columns`` hold None where there is no value.
+    """Columns of one length, by attempt and step; None is a missing value.
 
-    ``odd`` counts values that are no numbers, by metric; ``rows`` were logged.
+    ``odd`` counts values that are no numbers, by metric; ``rows`` is how many rows were logged.
     """
 
     attempts: Sequence[int] = ()
@@ -56,14 +56,14 @@ class ThinnedColumns:
 
 
 class Series:
-    """The rows of one run, a step of an attempt each; metrics that arrive later for a step join its row.
+    """The rows of one run, one per step of an attempt; metrics that arrive later for a step join its row.
 
     A value that was not logged, or not as a finite number, is NaN in a column. ``logged`` counts rows, ``taken`` calls
-    of ``take``: while that stays, all stays.
+    of ``take``: while it is unchanged, so is everything else.
 
     Args:
-        most: how many numbers are kept; beyond, about a third of the rows go, but none with an extreme of its stretch.
-        most_rows: how many rows are kept; the same.
+        most: most numbers kept; beyond, about a third of the rows go, but none with an extreme of its stretch.
+        most_rows: most rows kept, likewise.
     """
 
     def __init__(self, most: int = MOST_NUMBERS, most_rows: int = MOST_ROWS) -> None:
@@ -72,28 +72,28 @@ class Series:
         self._most, self._most_rows = most, most_rows
         self._rows: dict[tuple[int, int], int] = {}
         self._thinned_to = (-1, 0)
-        """Attempt and step of the newest row that was dropped: one up to there may have been counted before."""
+        """Attempt and step of the newest dropped row: a row up to there may have been counted before."""
         self._columns: dict[str, array[float]] = {}
-        """By metric a value for each row up to its last one; NaN: not logged, infinite: not as a finite number."""
+        """Per metric a value for each row up to its last one; NaN: not logged, infinite: not as a finite number."""
         self._odd: Counter[str] = Counter()
 
     @classmethod
     def of(cls, rows: ThinnedColumns) -> Series:
-        """Rows that were stored."""
+        """Restore stored rows."""
         series = cls()
         for at, place in enumerate(zip(rows.attempts, rows.steps, strict=True)):
             index = series._rows.setdefault(place, len(series._rows))
             for name, column in rows.columns.items():
                 if (value := column[at]) is not None:
                     series._put(name, index, value)
-        for name in (*rows.columns, *rows.odd):  # one that was only NaN has a chart too
+        for name in (*rows.columns, *rows.odd):  # a metric that was only NaN has a chart too
             series._columns.setdefault(name, array("d"))
         series.logged = max(rows.rows, len(series))
         series._odd.update(rows.odd)
         return series
 
     def take(self, row: MetricRow) -> None:
-        """Account for one row."""
+        """Add one row."""
         place = (row.attempt, row.step)
         self.taken += 1
         if row.resolution is not None:
@@ -109,7 +109,7 @@ class Series:
             self._thin()
 
     def copy(self) -> Series:
-        """The rows as they are now."""
+        """A copy of the rows."""
         made = Series(self._most, self._most_rows)
         made.logged, made.taken, made.resolution = self.logged, self.taken, self.resolution
         made._rows, made._odd, made._thinned_to = dict(self._rows), self._odd.copy(), self._thinned_to
@@ -157,7 +157,7 @@ class Series:
 
     @property
     def places(self) -> tuple[list[int], list[int]]:
-        """Attempt and step of each row, in the order in which they came."""
+        """Attempt and step of each row, in order of arrival."""
         return [attempt for attempt, _ in self._rows], [step for _, step in self._rows]
 
     def column(self, name: str) -> list[float]:
@@ -165,23 +165,23 @@ class Series:
         return [value if isfinite(value) else nan for value in self._values(name)]
 
     def recent(self, name: str, points: int) -> list[float]:
-        """The newest values of one metric, oldest first; rows without a value are passed over."""
+        """The newest values of one metric, oldest first, without missing ones."""
         return list(filter(isfinite, self._ordered([name])[1][name]))[-points:]
 
     def odd_rows(self, name: str) -> list[int]:
-        """The indices of rows in which a metric was logged as NaN or infinite."""
+        """The indices of rows in which a metric was NaN or infinite."""
         return [row for row, value in enumerate(self._columns.get(name, ())) if value == inf]
 
     def odd_values(self, name: str) -> int:
-        """How many values of a metric were logged as NaN or infinite."""
+        """How many values of a metric were NaN or infinite."""
         return self._odd[name]
 
     def pick(self, names: Iterable[str], points: int) -> ThinnedColumns:
-        """About ``points`` rows that show the course of those of these metrics that were logged, with every spike."""
+        """About ``points`` rows that show these metrics with every spike; metrics never logged are left out."""
         places, columns = self._ordered(name for name in names if name in self._columns)
         begins = [row for row, place in enumerate(places) if not row or place[0] != places[row - 1][0]]
         kept = thinned_rows([*columns.values()], _along(places), points) if columns else range(0)
-        chosen = sorted({*kept, *begins[-points:]})  # where an attempt begins shows what the restart discarded
+        chosen = sorted({*kept, *begins[-points:]})  # the beginning of an attempt shows what the restart discarded
         shown = {
             name: [column[row] if isfinite(column[row]) else None for row in chosen] for name, column in columns.items()
         }
@@ -190,17 +190,17 @@ class Series:
 
 
 def _along(places: Sequence[tuple[int, int]]) -> list[int]:
-    """How many steps each row lies behind the first one; a restart is one step."""
+    """The distance of each row from the first one, in steps; a restart is one step."""
     steps = (after[1] - before[1] if after[0] == before[0] else 1 for before, after in pairwise(places))
     return [*accumulate(steps, initial=0)]
 
 
 def thinned_rows(columns: Sequence[Sequence[float]], along: Sequence[int], most: int) -> Sequence[int]:
-    """Indices, ascending, of at most about ``most`` rows that keep every spike of the columns.
+    """Ascending indices of at most about ``most`` rows that keep every spike of the columns.
 
-    The rows are cut into stretches of equal length ``along`` the run, and of each the lowest and the highest value of
-    every column stay, also the first and the last row of all. The other places, a quarter at least, go to rows that are
-    evenly spaced. What is not finite is no value. All have one length.
+    The rows are cut into stretches of equal length ``along`` the run; the lowest and the highest value of every column
+    in each stretch stay, as do the first and the last row. The other places, a quarter at least, go to rows that are
+    evenly spaced. Values that are not finite are ignored. All columns have one length.
     """
     if len(along) <= most:
         return range(len(along))
@@ -219,7 +219,7 @@ def thinned_rows(columns: Sequence[Sequence[float]], along: Sequence[int], most:
 
 
 def _extremes(columns: Sequence[Sequence[float]], along: Sequence[int], stretches: int) -> set[int]:
-    """Where each column is lowest and highest in each stretch; the first and the last row."""
+    """Where each column is lowest and highest in each stretch; also the first and the last row."""
     width = -(-(along[-1] + 1) // stretches)
     bounds = [bisect_left(along, width * number) for number in range(stretches + 1)]
     kept = {0, len(along) - 1}
@@ -231,14 +231,14 @@ def _extremes(columns: Sequence[Sequence[float]], along: Sequence[int], stretche
 
 
 MOST_COMPLETIONS = 1_000_000
-"""Completions kept of one run, each as a few numbers; a run of a week dumps fewer."""
+"""Most completions kept of one run, each as a few numbers; a run of a week dumps fewer."""
 PLOTTED = ("reward_mean", "reward_group_std", "kl_reference", "grad_norm", "entropy", "completion_length_mean")
 WIDTH, ROW_HEIGHT = 9.0, 1.6
 COLOURS = {"critical": "#b00020", "warning": "#b26a00", "info": "#1565c0"}
 
 
 class RecordedRun:
-    """What an answer in Python holds of a run beside its snapshot: rows, and the numbers of dumped completions."""
+    """The data of a run for Python callers, besides its snapshot: rows, and the numbers of dumped completions."""
 
     def __init__(self) -> None:
         self.series = Series()
@@ -246,7 +246,7 @@ class RecordedRun:
         self._completions = 0
 
     def observe(self, record: Record) -> None:
-        """For a pipeline's ``observe``."""
+        """Record an item; passed to a pipeline as ``observe``."""
         if isinstance(record, MetricRow):
             self.series.take(record)
         elif isinstance(record, CompletionSummary) and self._completions < MOST_COMPLETIONS:
@@ -255,7 +255,7 @@ class RecordedRun:
 
 
 def metrics_frame(series: Series | None) -> pd.DataFrame:
-    """One row for each logged step of an attempt, one column for each canonical metric; NaN where nothing was logged.
+    """One row for each logged step of an attempt, one column for each canonical metric; NaN for missing values.
 
     Raises:
         UsageError: pandas is not installed, or the report was made without its rows.
@@ -292,7 +292,7 @@ def completions_frame(batches: Sequence[CompletionSummary]) -> pd.DataFrame:
 
 
 def plot(snapshot: RunSnapshot, series: Series | None, metrics: Sequence[str] = ()) -> Figure:
-    """The metrics over the steps, one below the other, with a line where each finding begins.
+    """Plot the metrics over the steps, one below the other, with a line where each finding begins.
 
     Raises:
         UsageError: matplotlib is not installed, the report was made without its rows, or a metric was not logged.
@@ -324,7 +324,7 @@ def plot(snapshot: RunSnapshot, series: Series | None, metrics: Sequence[str] = 
 
 
 def as_html(snapshot: RunSnapshot) -> str:
-    """What a notebook shows of a report: verdict, coverage and findings; all text of the run is escaped."""
+    """A report as shown in a notebook: verdict, coverage and findings; all text of the run is escaped."""
 
     def text(words: str) -> str:
         return escape(visible(words))
@@ -349,7 +349,7 @@ def _kept(series: Series | None) -> Series:
 
 
 def _imported(module: str, extra: str) -> Any:
-    """A package that is only needed here."""
+    """Import an optional package."""
     try:
         return import_module(module)
     except ImportError:

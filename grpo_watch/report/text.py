@@ -1,4 +1,4 @@
-"""Renders reports, and the comparison of two, as text that a person reads in ten seconds."""
+"""Renders reports, and the comparison of two, as text to be read in ten seconds."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from grpo_watch.report.compare import Comparison
 
 MANY = 10
-"""Runs up to which each has a block of its own."""
+"""Most runs with a block each."""
 LABEL = 10
-"""Columns of a label before what it names."""
+"""Columns of a label."""
 STYLES = {
     "critical": "bold red",
     "warning": "bold yellow",
@@ -46,9 +46,9 @@ STYLES = {
 
 
 def render(reports: Sequence[RunReport], *, verbose: bool = False) -> Iterator[Line]:
-    """One block per run: verdict and what it rests on, findings with evidence and fix, what could not be seen.
+    """One block per run: verdict and its basis, findings with evidence and fix, unjudged rules.
 
-    ``verbose`` adds every episode and consequence, each blind rule with its reason, and what the channels skipped.
+    ``verbose`` adds every episode and consequence, each blind rule with its reason, and rows that channels skipped.
     Several runs end with a table, worst first, and a line that counts the verdicts; more than ``MANY`` are this table
     only, unless ``verbose``.
     """
@@ -68,7 +68,7 @@ def render(reports: Sequence[RunReport], *, verbose: bool = False) -> Iterator[L
 
 
 def _table(reports: Sequence[RunReport]) -> Iterator[Line]:
-    """Run, verdict, top finding, since: one line per run, worst first."""
+    """Run, verdict, top finding, since when: one line per run, worst first."""
     say_so = partial(say, reports[0].snapshot.language)
     titles = say_so("run"), say_so("verdict"), say_so("top finding"), say_so("since")
     head = [Line(title, "dim") for title in titles]
@@ -122,7 +122,7 @@ def _headline(snapshot: RunSnapshot) -> Line:
 
 
 def _finding(shown: FindingView, *, whole: bool, verbose: bool) -> Iterator[Line]:
-    """The finding with evidence and fix; those below the first are two lines unless they are critical."""
+    """The finding with evidence and fix; those below the first take two lines unless they are critical."""
     finding = shown.finding
     say_so, severity = partial(say, shown.language), finding.severity.value
     head = Line(say_so(severity), STYLES[severity], indent=2)
@@ -163,7 +163,7 @@ def _consequence(finding: Finding, language: str) -> Line:
 
 
 def _reservations(snapshot: RunSnapshot) -> Iterator[Line]:
-    """What the verdict must not be read without."""
+    """The reservations that belong to the verdict."""
     for caveat in caveats(snapshot):
         yield Line(visible(say(snapshot.language, caveat)), "yellow", indent=2)
     for label, line in judgement_lines(snapshot):
@@ -193,7 +193,7 @@ RULE = (
 
 
 def render_comparison(comparison: Comparison, width: int) -> Iterator[Line]:
-    """What the comparison found, in so many columns."""
+    """The result of a comparison, ``width`` columns wide."""
     yield _parted(comparison)
     for name, report in (("a", comparison.a), ("b", comparison.b)):
         shot = report.snapshot
@@ -276,7 +276,7 @@ def _lone_findings(comparison: Comparison) -> Iterator[Line]:
 
 
 def _below(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[Line]:
-    """Rows below their titles, between empty lines; where they are wider than ``width`` each row is text."""
+    """Rows below their titles, between empty lines; rows wider than ``width`` become text."""
     table = [*aligned([[Line(title, "dim") for title in titles], *rows], gap=3, indent=2)]
     if max(columns(line.plain.rstrip()) for line in table) + 2 > width:
         cells = [(row[0], zip(titles[1:], row[1:], strict=True)) for row in rows]

@@ -1,4 +1,4 @@
-"""What people see of a run and its findings, decided once for every report, the API, the page and the terminal."""
+"""Prepares a run and its findings for people, once for every report, the API, the page and the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from grpo_watch.report.words import cost_words, evidence_words, say, sentence_wo
 
 FUNCTION_MEAN = "reward_function_mean["
 NAMED = 5
-"""Keys that a summary names."""
+"""Most keys named in a summary."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -27,9 +27,9 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 class FindingView:
     """Findings of one rule that are shown as one.
 
-    ``finding`` is the one that matters most, with the summary of all; ``keys`` are those of all, ``episodes`` counts
-    the times that the alert fired for the key it is about. ``since`` says when, in words. ``counted``: the verdict
-    rests on it; ``headline`` says in plain words what is wrong, since when, and what it cost.
+    ``finding`` is the most important one, with the summary of all; ``keys`` are those of all, ``episodes`` counts
+    the times that the alert fired for its key. ``since`` says when, in words. ``counted``: the verdict
+    rests on it; ``headline`` says in plain words what is wrong, since when, and the cost.
     """
 
     finding: Finding
@@ -42,12 +42,12 @@ class FindingView:
 
     @property
     def fires(self) -> bool:
-        """Whether it lasts and nothing explains it."""
+        """Whether it fires and nothing explains it."""
         return self.finding.resolved_step is None and self.finding.caused_by is None
 
     @property
     def key(self) -> str:
-        """What it is about, where that is a single thing."""
+        """Its key, if there is a single one; else empty."""
         return self.finding.key if len(self.keys) == 1 else ""
 
     @property
@@ -57,12 +57,12 @@ class FindingView:
 
     @property
     def hint(self) -> str:
-        """What to do; empty for an info, which asks for nothing."""
+        """The fix; empty for an info, which needs none."""
         return "" if self.finding.severity is Severity.INFO else self.finding.hint
 
     @property
     def details(self) -> list[tuple[str, str]]:
-        """What stands below the finding, each with its label: likely causes, what to do, cost, evidence."""
+        """Labels and texts below the finding: likely causes, fix, cost, evidence."""
         lines = [(say(self.language, "Likely cause"), cause) for cause in self.causes]
         lines += [(say(self.language, "What to do"), self.hint), (say(self.language, "Wasted"), self.wasted)]
         lines += [(say(self.language, "Evidence"), " · ".join(self.words))]
@@ -75,12 +75,12 @@ class FindingView:
 
     @property
     def wasted(self) -> str:
-        """What it cost, in words; empty where that is not known."""
+        """The cost in words; empty if unknown."""
         return "" if self.finding.wasted is None else cost_words(self.language, self.finding.wasted)
 
 
 def views(snapshot: RunSnapshot) -> tuple[FindingView, ...]:
-    """All findings of the run, those that say the same as one, in the order of diagnosis."""
+    """All findings of the run, equal ones merged, in the order of diagnosis."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in snapshot.findings:
         groups.setdefault(_alike(finding), []).append(finding)
@@ -88,17 +88,17 @@ def views(snapshot: RunSnapshot) -> tuple[FindingView, ...]:
 
 
 def top_view(snapshot: RunSnapshot) -> FindingView | None:
-    """The one that a person should read first; None where the verdict rests on none."""
+    """The finding to read first; None if the verdict rests on none."""
     return next((view for view in views(snapshot) if view.counted), None)
 
 
 def causes(shown: Iterable[FindingView]) -> list[FindingView]:
-    """Those that nothing explains."""
+    """The findings that nothing explains."""
     return [view for view in shown if view.finding.caused_by is None]
 
 
 def by_cause(shown: Iterable[FindingView]) -> dict[str, list[Finding]]:
-    """The consequences, by the rule that explains them: what explains a cause comes before it."""
+    """The consequences by the rule that explains them, each after the one that explains its cause."""
     shown = list(shown)
     found: dict[str, list[Finding]] = {}
     for view in shown:
@@ -111,9 +111,9 @@ def by_cause(shown: Iterable[FindingView]) -> dict[str, list[Finding]]:
 
 
 def in_short(finding: Finding, language: str = ENGLISH, findings: Iterable[Finding] = ()) -> str:
-    """``Not learning since step 3 (57 steps, 12 minutes on 8 GPUs)``; of an info, which may be none, its summary.
+    """``Not learning since step 3 (57 steps, 12 minutes on 8 GPUs)``; for an info its summary.
 
-    ``findings`` are those of the run: the step, like the cost, is that of the first sign.
+    ``findings`` are those of the run: step and cost are counted from the first sign.
     """
     if finding.severity is Severity.INFO or not finding.headline:
         return finding.summary
@@ -145,12 +145,12 @@ def _pasteable(finding: Finding, folder: str) -> Finding:
 
 
 def in_force(finding: Finding, snapshot: RunSnapshot) -> bool:
-    """Whether it still says something about the run: it lasts, or is of the last attempt."""
+    """Whether it still applies to the run: it fires, or is of the last attempt."""
     return finding.resolved_step is None or finding.attempt == snapshot.attempt
 
 
 def when(finding: Finding, language: str = ENGLISH) -> str:
-    """The steps at which it began, fired and resolved; with the severity it fired as, where that changed since."""
+    """The steps at which it began, fired and resolved; also the severity at firing if that has changed."""
     text = say(language, "since step {first}, fired at {fired}", first=finding.first_step, fired=finding.fired_step)
     text += say(language, " as {severity}", severity=say(language, finding.told_as.value)) if finding.told_as else ""
     text += resolved_at(finding, language)
@@ -158,16 +158,16 @@ def when(finding: Finding, language: str = ENGLISH) -> str:
 
 
 def resolved_at(finding: Finding, language: str) -> str:
-    """``, resolved at 30``; empty where it is not over."""
+    """``, resolved at 30``; empty if it is not resolved."""
     if finding.resolved_step is None:
         return ""
-    later = finding.resolved_step < finding.fired_step  # it is a step of the attempt that went on
+    later = finding.resolved_step < finding.fired_step  # a step of the attempt that continued
     words = ", resolved at {step} of a later attempt" if later else ", resolved at {step}"
     return say(language, words, step=finding.resolved_step)
 
 
 def course(finding: Finding, language: str = ENGLISH) -> str:
-    """Its severity and steps, as a timeline names them."""
+    """Its severity and steps, for a timeline."""
     later = finding.caused_by if finding.told_as else None
     text = f"{say(language, finding.severity.value)} {when(finding, language)}"
     return text + (say(language, ", later explained by {rule}", rule=later) if later else "")
@@ -191,13 +191,13 @@ def progress(snapshot: RunSnapshot) -> str:
 
 
 def facts(snapshot: RunSnapshot) -> list[str]:
-    """Framework, step, attempt, each in a few words."""
+    """Framework, step and attempt, each in a few words."""
     phrases = [say(snapshot.language, software(snapshot.framework, snapshot.version)), progress(snapshot)]
     return [*phrases, say(snapshot.language, "attempt {n}", n=snapshot.attempt)] if snapshot.attempt > 1 else phrases
 
 
 def sentence(caveat: str, snapshot: RunSnapshot) -> str:
-    """A caveat as a whole sentence."""
+    """A caveat as a full sentence."""
     words = say(snapshot.language, caveat)
     return f"{words[0].upper()}{words[1:]}{say(snapshot.language, '.')}"
 
@@ -205,7 +205,7 @@ def sentence(caveat: str, snapshot: RunSnapshot) -> str:
 def shouted(snapshot: RunSnapshot) -> str:
     """The headline with the verdict in capitals."""
     words = headline(snapshot)
-    nothing = "no finding"  # nothing was found where nothing could be seen: no health
+    nothing = "no finding"  # no finding where nothing could be judged is not health
     verdict = nothing if words.startswith(nothing) else verdict_words(snapshot)
     return words.replace(verdict, verdict.upper(), 1)
 
@@ -223,7 +223,7 @@ def judgement_lines(snapshot: RunSnapshot) -> Iterator[tuple[str, str]]:
 
 
 def _alike(finding: Finding) -> tuple[object, ...]:
-    """Episodes of one key are alike whatever their numbers are; so are keys whose texts differ in key and numbers."""
+    """The grouping key of a finding: equal for episodes of one key, and if texts differ in key and numbers only."""
     open_one, explained = finding.resolved_step is None, finding.caused_by
     words = finding.summary.replace(finding.key, "") if finding.key else finding.summary
     return finding.rule, explained, _NUMBER.sub("0", words) if finding.key and open_one else finding.key
@@ -246,7 +246,7 @@ def _view(group: list[Finding], snapshot: RunSnapshot) -> FindingView:
 
 
 def _counted(keys: tuple[str, ...], snapshot: RunSnapshot) -> str:
-    """``3 of 7 reward functions (format, length, style)``, or how many are alike."""
+    """``3 of 7 reward functions (format, length, style)``, or the number of keys."""
     functions = {split_label(name)[1] for name in snapshot.values if name.startswith(FUNCTION_MEAN)}
     known = functions.issuperset(keys)
     more = say(snapshot.language, " and {n} more", n=len(keys) - NAMED) if len(keys) > NAMED else ""
@@ -256,7 +256,7 @@ def _counted(keys: tuple[str, ...], snapshot: RunSnapshot) -> str:
 
 
 def joined(snapshot: RunSnapshot) -> RunSnapshot:
-    """The snapshot with an alert that comes and goes as one finding with episodes, in the place of the first."""
+    """The snapshot with the episodes of a recurring alert merged into one finding, in the place of the first."""
     of_alert: dict[tuple[str, str, int], list[Finding]] = {}
     for finding in snapshot.findings:
         of_alert.setdefault((finding.rule, finding.key, finding.attempt), []).append(finding)
@@ -274,7 +274,7 @@ def joined(snapshot: RunSnapshot) -> RunSnapshot:
 
 
 def _chains(found: list[Finding]) -> Iterator[list[Finding]]:
-    """Episodes in order; a gap of up to ``LATE`` steps, or no longer than the episode before it, joins two."""
+    """Chains of episodes in order; a gap of up to ``LATE`` steps, or no longer than the previous episode, joins two."""
     chain: list[Finding] = []
     for finding in sorted(found, key=lambda each: (each.first_step, each.fired_step)):
         if chain and not _follows(chain[-1], finding):
@@ -292,7 +292,7 @@ def _follows(before: Finding, after: Finding) -> bool:
 
 
 def _one(chain: list[Finding]) -> Finding:
-    """The newest episode, or the worst if all is over, with the first one's beginning and the cost of all."""
+    """The newest episode, or the worst if all are resolved, with the beginning of the first and the cost of all."""
     if len(chain) == 1:
         return chain[0]
     first, newest = chain[0], chain[-1]

@@ -1,4 +1,4 @@
-"""Words for people in their language: what each value of the evidence is, costs, numbers rounded."""
+"""Texts for people in their language: names of evidence, costs, rounded numbers."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "optimizer_steps_between": "optimizer steps between",
     }
 )
-"""What values are called where the name with spaces would not do."""
+"""Names of values for which the key with spaces would not do."""
 SHARES = frozenset({"at_first", "truncated"})
-"""Shares, beside all that end in ``_ratio``, as long as they are between 0 and 1."""
+"""Shares between 0 and 1, besides the values whose names end in ``_ratio``."""
 DIGITS = 3
 SMALL = 1e-3
 LARGE = 1e4
 LONGEST_EXAMPLE = 60
 QUOTED = 24
-"""Characters of a text by which it is recognised in the sentence that quotes it."""
+"""Characters of a text that identify it in a sentence that quotes it."""
 OF_THE_RUN = frozenset({"channel", "error", "function", "log", "metrics", "problem", "rule"})
-"""Evidence that a run, or a system beside it, wrote: it is shown as it is."""
+"""Evidence written by a run, or a system beside it: shown verbatim."""
 DRAWN_WITH_PATTERN = frozenset({"layout"})
-"""What the words for the pattern say already."""
+"""Evidence that the words for the pattern already include."""
 
 
 def say(language: str, text: str, /, **values: object) -> str:
-    """A text of ours in a language, with its places filled; English where the language has no other."""
+    """One of our texts in a language, with its placeholders filled; English if there is no translation."""
     if language != ENGLISH:
         text = _catalogue(language)["words"].get(text, text)
     return text.format_map(values) if values else text
@@ -65,7 +65,7 @@ def _catalogue(language: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def sentence_words(language: str, text: str, part: str = "sentences") -> str:
-    """A likely cause or a detector's sentence, in which numbers of the run may stand; or one of the ``errors``."""
+    """A likely cause or a detector's sentence, which may contain numbers of the run; or one of the ``errors``."""
     if language == ENGLISH:
         return text
     from grpo_watch.rules.packs import sentences  # noqa: PLC0415  English needs no file
@@ -74,17 +74,17 @@ def sentence_words(language: str, text: str, part: str = "sentences") -> str:
 
 
 TIMES = ("{n} second", "{n} seconds", "{n} minutes", "{n} hours", "{n} days")
-"""What ``duration`` says."""
+"""The texts of ``time_words``."""
 
 
 def time_words(language: str, seconds: float) -> str:
-    """A time as people say it: ``12 minutes``."""
+    """A duration for people: ``12 minutes``."""
     number, unit = duration(seconds).split(" ")
     return say(language, f"{{n}} {unit}", n=number)
 
 
 def cost_words(language: str, waste: Waste) -> str:
-    """What was lost in few words: ``57 steps, 12 minutes on 8 GPUs``."""
+    """The cost in few words: ``57 steps, 12 minutes on 8 GPUs``."""
     parts = [say(language, "1 step" if waste.steps == 1 else "{n} steps", n=waste.steps)] if waste.steps else []
     if waste.hours and waste.hours * SECONDS_PER_HOUR >= 1.0:
         lasted, gpus = time_words(language, waste.hours * SECONDS_PER_HOUR), round((waste.gpu_hours or 0) / waste.hours)
@@ -93,7 +93,7 @@ def cost_words(language: str, waste: Waste) -> str:
 
 
 def evidence_words(evidence: Mapping[str, Scalar], summary: str = "", language: str = ENGLISH) -> list[str]:
-    """A few words for each value that is known; an example of the texts comes last.
+    """A few words for each known value; an example of the texts comes last.
 
     A text that the finding's ``summary`` quotes, such as an error, is not repeated.
     """
@@ -106,7 +106,7 @@ def evidence_words(evidence: Mapping[str, Scalar], summary: str = "", language: 
 
 
 def label_of(name: str, language: str = ENGLISH) -> str:
-    """What a value or a metric is called for people: ``reference KL``, ``step``."""
+    """The name of a value or a metric for people: ``reference KL``, ``step``."""
     known = {} if language == ENGLISH else _catalogue(language)["evidence"]
     base, bracket, of = name.partition("[")
     if base in known:
@@ -115,7 +115,7 @@ def label_of(name: str, language: str = ENGLISH) -> str:
 
 
 def rounded(value: float) -> str:
-    """A number with three significant digits, as people write it: ``0``, ``3.53``, ``24``, ``1.2e-07``, ``512,000``."""
+    """A number with three significant digits: ``0``, ``3.53``, ``24``, ``1.2e-07``, ``512,000``."""
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1 / SMALL**3:
@@ -126,14 +126,14 @@ def rounded(value: float) -> str:
 
 
 def shown(value: Scalar) -> str:
-    """A value as it was recorded; numbers with six digits."""
+    """A value as recorded; numbers with six digits."""
     return f"{value:.6g}" if isinstance(value, float) else visible(str(value))
 
 
 def pattern_words(pattern: str, language: str = ENGLISH) -> str:
-    """What repeats in a group whose distinct texts the pattern numbers, as ``(0, 1, 2, 0, 1, 2)``: the second half.
+    """The repetition in a group whose distinct texts the pattern numbers, as ``(0, 1, 2, 0, 1, 2)``: the second half.
 
-    Empty where the text holds no such numbers.
+    Empty if the text holds no such numbers.
     """
     texts = [int(number) for number in re.findall(r"\d+", pattern)]
     if len(set(texts)) == len(texts):
@@ -177,7 +177,7 @@ def _value(name: str, value: Scalar, language: str) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share that is not all, and not none, never reads as if it were."""
+    """A share in percent; never 0 % or 100 % unless it is exact."""
     shown = f"{100 * share:.0f}%"
     return f"{100 * share:.2g}%" if shown in {"0%", "100%"} and share not in {0.0, 1.0} else shown
 
