@@ -1,6 +1,6 @@
 """Checks a launch before it starts: its problems, the nearest valid settings, the predicted run.
 
-The package is also the function ``grpo_watch.preflight``, whose name it has.
+The package is callable as the function ``grpo_watch.preflight``, because both have the same name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def preflight(command_or_file: str | os.PathLike[str] | Sequence[str], **options: Any) -> Assessment:
-    """Judge a launch: a file that exists (script, configuration, run folder), or a command line.
+    """Judge a launch: an existing file (script, configuration, run folder), or a command line.
 
     ``options`` are those of the command, such as ``world_size=8``, ``dataset_size=7473`` or ``framework="trl"``.
 

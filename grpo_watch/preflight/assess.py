@@ -19,20 +19,20 @@ from grpo_watch.preflight.suggest import suggest
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name (``batch-not-divisible``), what finds its problems, and its page."""
+    """One check: its name (``batch-not-divisible``), its function, and its page."""
 
     name: str
     find: Callable[[LaunchSettings], Iterable[LaunchProblem]]
     page: Path
 
     def judge(self, settings: LaunchSettings) -> Iterator[LaunchProblem]:
-        """The problems of a launch, under this name unless they have another one."""
+        """The problems of a launch, under this check's name unless they have their own."""
         return (problem if problem.check else replace(problem, check=self.name) for problem in self.find(settings))
 
 
 @lru_cache(maxsize=1)
 def catalogue() -> Mapping[str, Check]:
-    """Every check by name, sorted: the functions of the themes, their pages next to them."""
+    """Every check by name, sorted: the themes' functions and their pages."""
     found = {}
     for find in (*batch.CHECKS, *evidence.CHECKS, *learning.CHECKS):
         page = Path(batch.__file__).with_name(f"{find.__name__}.md")
@@ -69,7 +69,7 @@ def assess(launch: Launch) -> Assessment:
 
 
 def _missing(settings: LaunchSettings) -> Iterator[str]:
-    """What a full answer lacks, one line each."""
+    """The inputs that a full answer needs, one line each."""
     if settings.launch.version is None:
         yield f"the version is not known (--framework-version); the rules of {settings.facts.assumed()} are applied"
     yield from settings.facts.older_than_known(settings.launch.version)

@@ -1,4 +1,4 @@
-"""Gathers what is known of a launch's or a run's versions and settings, for the advisories."""
+"""Collects the known versions and settings of a launch or a run for the advisories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from grpo_watch.sources.discovery.discover import ChannelContent, FoundRun, disc
 
 SCHEMA = "grpo-watch/audit/1"
 ABOUT = ("id", "package", "severity", "title", "wrong", "shows", "fix", "fixed", "threads")
-"""What the JSON names of an advisory that applies."""
+"""Fields of an applying advisory in the JSON."""
 SAYS_NOTHING = frozenset(
     {
         ChannelContent.COMPLETIONS_JSONL,
@@ -49,23 +49,23 @@ class Audit:
 
     @property
     def versions(self) -> Mapping[str, Setting]:
-        """The packages whose version is known, sorted, each with where it was read."""
+        """The packages with a known version, sorted, each with its source."""
         settings = sorted(self.setup.settings.items())
         return {name.removeprefix(VERSION_OF): given for name, given in settings if name.startswith(VERSION_OF)}
 
     @property
     def judged(self) -> bool:
-        """Whether the version of a package that has advisories is known: else none could apply."""
+        """Whether the version of any package with advisories is known; without one, none could apply."""
         return not packages().isdisjoint(self.versions)
 
     @property
     def applying(self) -> tuple[Match, ...]:
-        """Those whose version and condition are known to be met."""
+        """The advisories whose version and condition are known to be met."""
         return tuple(match for match in self.matches if match.applies)
 
     @property
     def open(self) -> tuple[Match, ...]:
-        """Those for which a version or a setting is missing."""
+        """The advisories that lack a version or a setting."""
         return tuple(match for match in self.matches if not match.applies)
 
 
@@ -75,7 +75,7 @@ def audit(
     """Audit the runs below a path, a launch file, or a command.
 
     Raises:
-        UsageError: there is neither a run nor a launch.
+        UsageError: there is no run and no launch.
     """
 
     def launched() -> list[Audit]:
@@ -84,7 +84,7 @@ def audit(
 
     if path is None or command:
         return launched()
-    if (folder / path).is_file():  # a script or a configuration, or else a log
+    if (folder / path).is_file():  # a script or a configuration, otherwise a log
         try:
             return launched()
         except UsageError:
@@ -102,7 +102,7 @@ def _of(name: str, setup: Setup) -> Audit:
 
 
 def _of_run(found: FoundRun, path: Path, options: GivenOptions, folder: Path, environ: Mapping[str, str]) -> Setup:
-    """What the run's logs and configurations say, and below them what its recorded launch says."""
+    """Versions and settings from the run's logs and configurations; those of its recorded launch fill gaps."""
     channels = tuple(channel for channel in found.channels if channel.what not in SAYS_NOTHING)
     read = read_run(replace(found, channels=channels), (), catalogue(), Tick(0.0, live=False))
     known = read.pipeline.setup
@@ -116,7 +116,7 @@ def _of_run(found: FoundRun, path: Path, options: GivenOptions, folder: Path, en
 
 
 def _by_options(known: Setup, options: GivenOptions) -> Setup:
-    """Where no launch was recorded: what the run says, and below it the versions that the options name."""
+    """Versions and settings of the run without a recorded launch; versions from the options fill gaps."""
     installed = {} if options.python is None else installed_in(options.python)
     framework = known.framework or options.framework
     launch = Launch(

@@ -1,4 +1,4 @@
-"""What preflight reports of a launch: problems, nearest valid settings, a prediction, missing inputs; as JSON, too."""
+"""The results of preflight: problems, nearest valid settings, a prediction, missing inputs; also as JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from grpo_watch.frameworks.launch_rules import Prediction
 
 @dataclass(frozen=True, slots=True)
 class LaunchProblem:
-    """One thing that will stop the run or silently ruin it.
+    """A fault that will stop the run or silently ruin it.
 
     ``message`` says what happens and when, ``hint`` what to change, ``where`` the place of the setting to blame (empty
-    where it is a default). ``says`` is the framework's own text, empty where it says nothing. ``check`` is the name of
-    the check, where the one that found it did not name another.
+    for a default). ``says`` is the framework's own text, empty if it prints none. ``check`` is the name of the check,
+    unless the one that found it named another.
     """
 
     severity: Severity
@@ -37,8 +37,8 @@ info = partial(LaunchProblem, Severity.INFO)
 class Suggestion:
     """Settings that the framework accepts.
 
-    ``changes`` maps its own names to new values (None: leave the setting out). ``was`` says in words what held where
-    the setting was not given: ``default 8``, ``not given``.
+    ``changes`` maps the framework's names to new values (None: leave the setting out). ``was`` describes the old value
+    of a setting that was not given: ``default 8``, ``not given``.
     """
 
     changes: Mapping[str, Scalar]
@@ -48,10 +48,10 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """All of it for one launch.
+    """All results for one launch.
 
-    ``version_origin`` says where the version was read; ``missing`` says in one line each which setting a fuller answer
-    needs, ``unresolved`` what of the launch could not be read.
+    ``version_origin`` says where the version was read; ``missing`` names, in one line each, the settings that a fuller
+    answer needs, ``unresolved`` the unread parts of the launch.
     """
 
     framework: str | None
@@ -67,11 +67,11 @@ class Assessment:
 SCHEMA = "grpo-watch/preflight/1"
 FINE, PROBLEMS, MISSING = 0, 1, 3
 OPTIONAL = ("completions", "tokens", "notes")
-"""Parts of a prediction that need more than the batch; left out where there are none."""
+"""Parts of a prediction that need more than the batch; left out when empty."""
 
 
 def exit_code(assessment: Assessment) -> int:
-    """1 where something will fail or silently ruin the run, else 3 where too little is known to say, else 0."""
+    """1 if something will fail or silently ruin the run, else 3 if too little is known to say, else 0."""
     if any(problem.severity is not Severity.INFO for problem in assessment.problems):
         return PROBLEMS
     return MISSING if assessment.missing or assessment.framework is None else FINE
@@ -80,7 +80,7 @@ def exit_code(assessment: Assessment) -> int:
 def document(assessment: Assessment) -> dict[str, Any]:
     """The JSON document. ``ok`` is true with exit code 0.
 
-    ``missing`` names the inputs that a fuller answer needs, ``unresolved`` what could not be read.
+    ``missing`` names the inputs that a fuller answer needs, ``unresolved`` the unread parts.
     """
     return {
         "schema": SCHEMA,
@@ -97,11 +97,11 @@ def document(assessment: Assessment) -> dict[str, Any]:
 
 
 def _given(document: dict[str, Any], *optional: str) -> dict[str, Any]:
-    """Without optional parts that are empty."""
+    """The document without empty optional parts."""
     return {name: value for name, value in document.items() if value or name not in optional}
 
 
 def _prediction(prediction: Prediction) -> dict[str, Any]:
-    prompts = prediction.prompts_per_step  # a step that learns from part of a group keeps the fraction
+    prompts = prediction.prompts_per_step  # a step that uses part of a group keeps the fraction
     whole = int(prompts) if prompts is not None and prompts == int(prompts) else prompts
     return _given({**asdict(prediction), "prompts_per_step": whole}, *OPTIONAL)

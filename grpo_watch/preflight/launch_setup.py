@@ -1,4 +1,4 @@
-"""Turns a launch into versions and settings as advisories are judged by them, with the defaults of its version."""
+"""Turns a launch into the versions and settings for advisories, with the defaults of its version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_STAGE = -1
 def setup_of(launch: Launch) -> Setup:
     """A launch's own settings with their defaults, their canonical names, and versions.
 
-    A setting that was given and can't be read stays without a value: what depends on it is open.
+    A given setting that can't be read stays without a value: advisories that depend on it are open.
     """
     if launch.framework not in launch_facts():
         return Setup(launch.framework, _versions(launch, ""), complete=True)
@@ -55,7 +55,7 @@ def setup_of(launch: Launch) -> Setup:
 
 
 def _deepspeed(asked: LaunchSettings) -> dict[str, Setting]:
-    """Stage and offload. Without DeepSpeed the stage is known, too: none. One that could not be read stays open."""
+    """Stage and offload. Without DeepSpeed the stage is known to be none; one that could not be read stays open."""
     stage, device = asked.zero()
     if stage is None:
         stage = Setting(None if asked.word("deepspeed") else NO_STAGE, asked.where("deepspeed"))
@@ -70,7 +70,7 @@ def _versions(launch: Launch, package: str) -> dict[str, Setting]:
 
 
 def _leaves(own: Mapping[str, Setting]) -> Iterator[tuple[str, Scalar]]:
-    """Each setting that has a value; one that is a mapping in text also with its parts, as ``name.part``."""
+    """Each setting with a value; one that is a mapping in text also with its parts, as ``name.part``."""
     for name, setting in own.items():
         if setting.value is None:
             continue
@@ -85,7 +85,7 @@ def _leaves(own: Mapping[str, Setting]) -> Iterator[tuple[str, Scalar]]:
 
 
 def _origin(name: str, setting: Setting, own: Mapping[str, Setting]) -> str:
-    """Where the launch gives what a canonical setting was made of."""
+    """The place in the launch from which a canonical setting was derived."""
     _, _, key = setting.origin.rpartition(": ")
     renamed = (pair for table in frameworks().values() for pair in table.traces.arguments.settings.items())
     others = (other for other, meant in renamed if meant == name)

@@ -1,4 +1,4 @@
-"""Turns a launch into the run it would be: steps, completions, tokens."""
+"""Predicts the run of a launch: steps, completions, tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpo_watch.frameworks.launches import LaunchSettings
 
 
 def predict(settings: LaunchSettings) -> Prediction | None:
-    """The run in numbers; None where the framework would not train, or too little is known to say anything."""
+    """The predicted run; None if the framework would refuse it, or too little is known."""
     rules = rules_of(settings)
     found = _on_trainer(settings) if isinstance(rules, OnTrainer) else rules.predict(settings)
     return None if found is None else _with_tokens(settings, found)
@@ -38,7 +38,7 @@ def _on_trainer(settings: LaunchSettings) -> Prediction | None:
 
 
 def _reached(batch: LaunchBatch, total: int | None) -> int | None:
-    """Steps that the run really makes: fewer than the total where more rows are counted than drawn."""
+    """Steps that the run really makes: fewer than the total if more rows are counted than drawn."""
     if total is None or batch.steps_set is not None:
         return total
     full, rest = divmod(batch.drawn, batch.gradient_accumulation_steps)
@@ -65,7 +65,7 @@ def _notes(settings: LaunchSettings, batch: LaunchBatch, total: int | None, reac
 
 
 def _with_tokens(settings: LaunchSettings, found: Prediction) -> Prediction:
-    """The same with the most tokens that it can take."""
+    """The prediction with its most tokens."""
     length = settings.whole(settings.name_of("completion_length"))
     prompt = settings.whole(settings.name_of("prompt_length"))
     if found.completions is None or not length:

@@ -1,4 +1,4 @@
-"""Turns settings that a framework refuses into the nearest ones that it accepts, tried by the same arithmetic."""
+"""Finds the valid settings nearest to refused ones, by the framework's own arithmetic."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from grpo_watch.preflight.findings import Suggestion
 
 SHOWN = 4
 USUAL_GROUP = 8
-"""What a group of one is moved to: TRL's and ms-swift's default."""
+"""Group size suggested instead of one: TRL's and ms-swift's default."""
 LARGEST_GROUP = 64
 TRIED: Mapping[int, int] = MappingProxyType({1: 64, 2: 10, 3: 8})
-"""How many values of one setting are tried, the nearest first, by how many settings change together."""
+"""Values of one setting that are tried, the nearest first, by the number of settings changed together."""
 
 
 class _Tried(NamedTuple):
-    """A change that is accepted, with how far it is from what was asked for (smaller is nearer)."""
+    """An accepted change, with its distance from the given settings (smaller is nearer)."""
 
     distance: tuple[float, ...]
     changes: Mapping[str, Any]
@@ -35,7 +35,7 @@ class _Tried(NamedTuple):
 def suggest(settings: LaunchSettings) -> tuple[Suggestion, ...]:
     """The nearest valid configurations: fewest changes first, then those that need no more memory per device.
 
-    Empty where nothing is refused, or where too little is known to try.
+    Empty if nothing is refused, or too little is known.
     """
     if not settings.facts.on_trainer:
         return tuple(_own(settings))[:SHOWN]
@@ -52,13 +52,13 @@ def suggest(settings: LaunchSettings) -> tuple[Suggestion, ...]:
 
 
 def _offers_more(batch: LaunchBatch, tried: _Tried, found: list[_Tried]) -> bool:
-    """Whether a second change buys something: no smaller change keeps as much."""
+    """Whether a second change is worth it: no smaller change keeps as much."""
     kept = set(_kept(batch, tried.batch))
     return not any(kept <= set(_kept(batch, other.batch)) for other in found)
 
 
 def _options(batch: LaunchBatch) -> dict[str, tuple[int | None, ...]]:
-    """Values that may be tried for each setting."""
+    """Values to try for each setting."""
     group = batch.num_generations
 
     def up_to_twice(value: int, least: int = 1) -> range:
@@ -83,7 +83,7 @@ def _options(batch: LaunchBatch) -> dict[str, tuple[int | None, ...]]:
 
 
 def _accepted(batch: LaunchBatch, options: Mapping[str, tuple[int | None, ...]], count: int) -> Iterator[_Tried]:
-    """For each choice of ``count`` fields the nearest values that are accepted."""
+    """The nearest accepted values for each choice of ``count`` fields."""
     for fields in combinations(options, count):
         best: _Tried | None = None
         for values in _products(batch, fields, options):
@@ -99,7 +99,7 @@ def _accepted(batch: LaunchBatch, options: Mapping[str, tuple[int | None, ...]],
 def _products(
     batch: LaunchBatch, fields: tuple[str, ...], options: Mapping[str, tuple[int | None, ...]]
 ) -> Iterator[tuple[int | None, ...]]:
-    """Every combination of near values in which each field really changes."""
+    """Every combination of near values in which each field changes."""
     near: list[list[int | None]] = []
     for field in fields:
         old = getattr(batch, field)
@@ -109,7 +109,7 @@ def _products(
 
 
 def _distance(batch: LaunchBatch, changed: LaunchBatch, fields: tuple[str, ...]) -> tuple[float, ...]:
-    """More memory weighs most, then another group, then other completions per step, then how far the values move."""
+    """The distance: more memory weighs most, then another group, other completions per step, the change of values."""
     group = max(batch.num_generations, 2) if batch.num_generations > 1 else USUAL_GROUP
     moved = sum(
         _apart(getattr(batch, field) if field != "num_generations" else group, getattr(changed, field))
@@ -143,7 +143,7 @@ def _suggestion(settings: LaunchSettings, batch: LaunchBatch, tried: _Tried) -> 
 
 
 def _kept(batch: LaunchBatch, changed: LaunchBatch) -> Iterator[str]:
-    """What stays as it was; memory counts as kept where it shrinks."""
+    """The quantities that stay as they were; less memory counts as kept."""
     if not _takes_more(batch, changed):
         yield "memory per device"
     if changed.num_generations == batch.num_generations:
@@ -155,7 +155,7 @@ def _kept(batch: LaunchBatch, changed: LaunchBatch) -> Iterator[str]:
 
 
 def _was(settings: LaunchSettings, names: Iterable[str]) -> dict[str, str]:
-    """In words, what holds for each setting that was not given."""
+    """The old value, in words, of each setting that was not given."""
     found: dict[str, str] = {}
     for name in names:
         if settings.given(name) is None:
@@ -165,7 +165,7 @@ def _was(settings: LaunchSettings, names: Iterable[str]) -> dict[str, str]:
 
 
 def _own(settings: LaunchSettings) -> Iterator[Suggestion]:
-    """For frameworks with rules of their own: the nearest value of one blamed setting that breaks none of them."""
+    """For frameworks with their own rules: the nearest value of one blamed setting that breaks none of them."""
     rules = rules_of(settings)
     if isinstance(rules, OnTrainer):
         return

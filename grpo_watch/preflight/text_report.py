@@ -16,14 +16,14 @@ from grpo_watch.safe_text import visible
 STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
 MAX_SUGGESTIONS = 4
 MAX_OPEN = 6
-"""More lines of a kind than this are counted, not shown."""
+"""Most lines of a kind that are shown; more are counted."""
 
 Translated = Callable[[str], str]
-"""A text of ours in the reader's language."""
+"""Translates one of our texts for the reader."""
 
 
 def render(launch: Launch, assessment: Assessment, language: str) -> Iterator[Line]:
-    """Verdict, problems, nearest valid settings, prediction, and what was not known."""
+    """Verdict, problems, nearest valid settings, prediction, and unknowns."""
     said = partial(sentence_words, language, part="launch")
     yield _headline(launch, assessment, said)
     for problem in assessment.problems:
@@ -78,7 +78,7 @@ def _problem(problem: LaunchProblem, language: str, said: Translated) -> Iterato
 
 
 def _suggestions(launch: Launch, suggestions: Sequence[Suggestion], said: Translated) -> Iterator[Line]:
-    """A row per change, from what to what; the first of each suggestion says what it gives."""
+    """A row per change, from the old to the new value; the first of each suggestion names its effect."""
     rows: list[list[Line | str]] = [["", Line(said("nearest valid settings"), "dim"), ""]]
     for number, suggestion in enumerate(suggestions[:MAX_SUGGESTIONS], 1):
         first, *others = (_change(launch, suggestion, name, said) for name in suggestion.changes)
@@ -126,12 +126,12 @@ def _numbers(prediction: Prediction) -> Iterator[tuple[str, str]]:
 
 
 def _open(launch: Launch, assessment: Assessment, said: Translated) -> Iterator[Line]:
-    """What was missing first, then what could not be read."""
+    """Missing inputs first, then unread parts."""
     for title, lines in (("missing", assessment.missing), ("not read", assessment.unresolved or launch.unresolved)):
         if not lines:
             continue
         yield from (Line(), Line(said(title), "dim", indent=2))
-        shown = lines if len(lines) <= MAX_OPEN + 1 else lines[:MAX_OPEN]  # "and 1 more" takes a line as well
+        shown = lines if len(lines) <= MAX_OPEN + 1 else lines[:MAX_OPEN]  # "and 1 more" would take a line as well
         yield from (Line(visible(said(line)), indent=4) for line in shown)
         if len(lines) > len(shown):
             more = said(f"and {len(lines) - len(shown)} more (all of them: --format json)")

@@ -1,1 +1,1 @@
-"""The checks of a launch by theme; each function is one, its page lies here under its name."""
+"""The checks of a launch by theme; each function is one, with a page of its name next to it."""

@@ -1,4 +1,4 @@
-"""What the framework's version refuses, or takes in silence and ruins: groups, batches, the size of the dataset."""
+"""Sizes of groups, batches and datasets that the framework's version refuses, or accepts silently and mishandles."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def framework_constraint(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 def _deepspeed(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """DeepSpeed's batch sizes that are not the trainer's, as one rule; none where the batch is not known."""
+    """One broken rule for DeepSpeed's batch sizes that differ from the trainer's; none if the batch is unknown."""
     batch = batch_of(settings)
     if batch is None or batch.configured_per_device is not None:
         return

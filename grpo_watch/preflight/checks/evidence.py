@@ -1,4 +1,4 @@
-"""What the run will not write down: completions and checkpoints that show whether it learns, or let it resume."""
+"""Completions and checkpoints that the run will not save, though they show whether it learns or let it resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEVER = -1
 
 
 def duplicates_unseen(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """No completions, or only one per prompt, are written to where they could be compared."""
+    """Completions are not saved, or only one per prompt, so that copies can't be compared."""
     if not settings.facts.on_trainer:
         return
     if not settings.flag("log_completions"):
@@ -96,7 +96,7 @@ OFF = frozenset({"no", "-1", "0", "-1.0", "0.0"})
 
 
 def best_model_by_loss(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """The best checkpoint is that of the lowest loss: by name, or as transformers' default where it is loaded."""
+    """The best checkpoint is that of the lowest loss: by name, or as transformers' default if it is loaded."""
     named, given = settings.word(BEST), settings.given(BEST) is not None
     by_default = not given and settings.framework == "trl" and settings.flag(LOAD)
     if settings.facts.on_trainer and (named in {"loss", "eval_loss"} or by_default):
@@ -107,7 +107,7 @@ def best_model_by_loss(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 def no_evaluation(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """The launch itself switches evaluation off; a default is left alone."""
+    """The launch switches evaluation off explicitly; a default is not reported."""
     for name in EVALUATIONS:
         given = settings.given(name)
         if given is not None and str(given.value).lower() in OFF:

@@ -1,4 +1,4 @@
-"""What the framework accepts and nothing is learned by: sampling, KL, learning rate, warm-up, known bugs."""
+"""Settings that the framework accepts but that prevent learning: sampling, KL, learning rate, warm-up, known bugs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LOST = 1e-5
 """Below this rate, weights over 256 x 1e-5 = 0.0026 don't change; those of language models spread over about 0.02."""
 HALF = frozenset({"bfloat16", "bf16", "torch.bfloat16"})
 MODEL_DTYPES = ("torch_dtype", "dtype")
-"""Names of model arguments, beside ``use_peft``, which is off unless set."""
+"""Names of the dtype argument of models; ``use_peft`` is off unless set."""
 DTYPES = ("torch_dtype", "dtype", "model_init_kwargs.torch_dtype", "model_init_kwargs.dtype")
 LONG_WARMUP = 0.5
 """Share of the run from which a warm-up is reported."""
 
 
 def sampling_greedy(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """One problem per sampling setting that leaves a single choice. top_k 0 or -1 is off."""
+    """One problem per sampling setting that makes sampling greedy. top_k 0 or -1 is off."""
     for what, usual in (("temperature", "0.9 to 1.0"), ("top_p", "0.9 to 1.0"), ("top_k", "0 or -1 (off)")):
         name = settings.name_of(what)
         value = settings.number(name) if name else None
@@ -71,7 +71,7 @@ def kl_without_effect(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 def _reference(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """A reference that is synced at every step measures nothing; without beta it isn't used."""
+    """A reference synced at every step always equals the policy; without beta it isn't used."""
     if not settings.flag("sync_ref_model"):
         return
     where = settings.where("sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha")
@@ -85,7 +85,7 @@ def _reference(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 def _switched(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """A coefficient without its switch; both switches at once count the penalty twice."""
+    """A coefficient without its switch; two switches at once count the penalty twice."""
     actor, reward, coefficient = map(settings.name_of, ("kl_in_loss", "kl_in_reward", "kl_coefficient"))
     on, where = settings.flag(actor), settings.where(coefficient)
     if settings.given(coefficient) is not None and not on and (settings.number(coefficient) or 0) > 0:
@@ -143,7 +143,7 @@ def warmup_longer_than_run(settings: LaunchSettings) -> Iterator[LaunchProblem]:
     names = settings.name_of("warmup_steps"), settings.name_of("warmup_ratio")
     if not all(names):
         return
-    steps, ratio = (max(settings.number(name) or 0, 0) for name in names)  # -1 is none
+    steps, ratio = (max(settings.number(name) or 0, 0) for name in names)  # -1 is off
     prediction = predict(settings)
     total = prediction.max_steps if prediction else None
     if 0 < steps < 1 and settings.facts.on_trainer:  # newer transformers take a share here
@@ -157,7 +157,7 @@ def warmup_longer_than_run(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 def gradients_lost_with_offload(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """Offload meets accumulation, as in most reports; versions with wrong gradients are advisories."""
+    """Offload combined with accumulation, as in most reports; versions with wrong gradients are advisories."""
     (stage, device), accumulation = settings.zero(), settings.whole("gradient_accumulation_steps") or 1
     offloads = _offloads(settings, device)
     if not settings.facts.on_trainer or stage is None or stage.value is None or not offloads or accumulation <= 1:
@@ -173,14 +173,14 @@ def gradients_lost_with_offload(settings: LaunchSettings) -> Iterator[LaunchProb
 
 
 def _offloads(settings: LaunchSettings, device: Setting | None) -> str:
-    """What is offloaded, in words; empty if nothing is."""
+    """The offloaded parts in words; empty if there are none."""
     if (device is not None and str(device.value).lower() in {"cpu", "nvme"}) or settings.flag("offload_optimizer"):
         return "an offloaded optimizer"
     return "an offloaded model" if settings.flag("offload_model") else ""
 
 
 def known_bug(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """One problem per advisory that applies, and one line for all that depend on a version that is not known."""
+    """One problem per advisory that applies, and one line for all that depend on an unknown version."""
     unsettled = []
     for match in by_advisories.judge(setup_of(settings.launch)):
         advisory = match.advisory
@@ -197,7 +197,7 @@ def known_bug(settings: LaunchSettings) -> Iterator[LaunchProblem]:
 
 
 class ReplaySwitch(NamedTuple):
-    """A framework's own settings: the model, what shows that Megatron trains it, and what replays its routing."""
+    """A framework's settings: the model, the sign that Megatron trains it, and the switch that replays its routing."""
 
     model: str
     megatron: str
@@ -223,7 +223,7 @@ SWITCHED_OFF = frozenset({"", "no", "false", "none", "disabled"})
 
 
 def routing_not_replayed(settings: LaunchSettings) -> Iterator[LaunchProblem]:
-    """A mixture of experts is trained where its routing could be replayed, and is not."""
+    """A mixture of experts is trained where its routing could be replayed, but is not."""
     known = REPLAYS.get(settings.framework or "")
     if known is None or settings.word(known.megatron) in NOT_MEGATRON or not MIXTURE.search(settings.word(known.model)):
         return

@@ -1,1 +1,1 @@
-"""Readers of everything that a training run is launched with."""
+"""Reads all inputs of a launch: command lines, scripts, configurations, run folders."""

@@ -21,7 +21,7 @@ SHIPPED = re.compile(r"ppo_\w+\.yaml|grpo_math_1B\.yaml")
 
 
 def put_overrides(arguments: Iterable[Argument], draft: LaunchDraft) -> None:
-    """Keep ``key=value`` words as settings; ``~key`` takes one back."""
+    """Store ``key=value`` words as settings; ``~key`` removes one."""
     for argument in arguments:
         found = OVERRIDE.fullmatch(argument.text)
         if found is None or (found["value"] is None and found["sign"] != "~"):
@@ -36,7 +36,7 @@ def put_overrides(arguments: Iterable[Argument], draft: LaunchDraft) -> None:
 
 
 def override_value(text: str) -> Scalar | tuple[Scalar, ...]:
-    """The value of an override: quotes taken off, ``[a,b]`` as a list."""
+    """The value of an override: without quotes, ``[a,b]`` as a list."""
     text = text.strip()
     if text.startswith("[") and text.endswith("]"):
         return tuple(_item(item) for item in text[1:-1].split(",") if item.strip())
@@ -50,10 +50,10 @@ def _item(text: str) -> Scalar:
 
 
 def _composed(path: Path, leaves: Mapping[str, Leaf], draft: LaunchDraft, chain: list[Path]) -> dict[str, Leaf]:
-    """A configuration with the files that its ``defaults`` name; later ones and the file itself win.
+    """A configuration merged with the files in its ``defaults``; later ones and the file itself win.
 
     Raises:
-        UsageError: one of them can't be read; a missing default is noted.
+        UsageError: one of them can't be read; a missing default is only noted.
     """
     chain.append(path)
     found: dict[str, Leaf] = {}
@@ -73,7 +73,7 @@ def _composed(path: Path, leaves: Mapping[str, Leaf], draft: LaunchDraft, chain:
 
 
 def _defaults(leaves: Mapping[str, Leaf]) -> Iterable[tuple[str, str, str]]:
-    """File, the package its settings go to (with a dot), and where it is named."""
+    """The file, the package its settings go to (with a dot), and the place that names it."""
     for name, leaf in leaves.items():
         if name == "defaults":
             named = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
@@ -118,7 +118,7 @@ def resolve_references(draft: LaunchDraft) -> None:
 
 
 def read_document(path: Path, draft: LaunchDraft, kind: str = "") -> None:
-    """Read one configuration file into the draft; its content shows the kind if none is given.
+    """Read one configuration file into the draft; without ``kind`` its content determines it.
 
     Raises:
         UsageError: it can't be read; the message names file, place and reason.
@@ -138,7 +138,7 @@ def read_document(path: Path, draft: LaunchDraft, kind: str = "") -> None:
 
 
 def load(path: Path, draft: LaunchDraft) -> dict[str, Leaf]:
-    """The leaves of a YAML or JSON file, with the files that its ``defaults`` name.
+    """The leaves of a YAML or JSON file, with the files in its ``defaults``.
 
     Raises:
         UsageError: it can't be read.
@@ -173,7 +173,7 @@ def kind_of(leaves: Mapping[str, Leaf], name: str) -> str:
 
 
 def put_trainer(leaves: Mapping[str, Leaf], kind: str, draft: LaunchDraft) -> None:
-    """The settings of a training configuration; those already there (a command line's) are overwritten."""
+    """Store the settings of a training configuration; overwrites earlier ones (a command line's)."""
     if kind:
         draft.framework = draft.framework or kind
     for name, leaf in leaves.items():
@@ -189,7 +189,7 @@ def put_trainer(leaves: Mapping[str, Leaf], kind: str, draft: LaunchDraft) -> No
 
 
 def _put_recorded(facts: LaunchFacts, leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
-    """The version and the processes, where runs of the framework record them among their settings."""
+    """Store version and processes, if runs of the framework record them among their settings."""
     if (version := leaves.get(facts.version_setting)) is not None and isinstance(version.value, str):
         draft.version, draft.version_origin = draft.version or version.value, version.origin
     world = leaves.get(facts.world_setting)
@@ -208,7 +208,7 @@ def put_named_deepspeed(name: str, leaf: Leaf, draft: LaunchDraft) -> None:
 
 
 def read_beside(name: str, origin: str, what: str, draft: LaunchDraft) -> None:
-    """Read a configuration of accelerate or DeepSpeed that another one names; note why that can't be done."""
+    """Read a configuration of accelerate or DeepSpeed that another one names; note the reason if that fails."""
     path = draft.path_of(name)
     if path is None or not path.is_file():
         draft.note(f"{origin}: the {what} configuration {name} was not found")
@@ -220,14 +220,14 @@ def read_beside(name: str, origin: str, what: str, draft: LaunchDraft) -> None:
 
 
 def put_deepspeed(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
-    """A DeepSpeed configuration, names dotted."""
+    """Store a DeepSpeed configuration, names dotted."""
     for name, leaf in leaves.items():
         if leaf.value is not None:
             draft.deepspeed[name] = Setting(_text(leaf), leaf.origin)
 
 
 def put_accelerate(leaves: Mapping[str, Leaf], draft: LaunchDraft) -> None:
-    """An accelerate configuration: its processes and its DeepSpeed block."""
+    """Store an accelerate configuration: its processes and its DeepSpeed block."""
     processes = leaves.get("num_processes")
     if processes is not None and isinstance(processes.value, int):
         draft.world_size = Setting(processes.value, processes.origin)

@@ -1,4 +1,4 @@
-"""Collects settings from the readers of scripts and files; ``load_launch`` makes a ``Launch`` of them."""
+"""Collects settings from the readers of scripts and files; ``load_launch`` turns them into a ``Launch``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_TEXT = 1000
 """Longest text value kept; longer ones are whole configurations printed into one."""
 
 MAX_LIST = 100_000
-"""Longest list kept, written out (paths of a dataset's shards)."""
+"""Most items kept of a literal list (paths of a dataset's shards)."""
 
 _SECRET_NAME = re.compile(
     r"(?:^|[._-])(?:token|secret|passwd|password|credentials?|api_?key|access_?key|key)$", re.IGNORECASE
@@ -28,14 +28,14 @@ _SECRET_NAME = re.compile(
 
 
 def joined(values: Iterable[object]) -> str:
-    """A list as its items joined by a space, as on a command line; items that are nested are left out."""
+    """The items of a list joined by spaces, as on a command line; nested items are left out."""
     return " ".join(str(value) for value in values if isinstance(value, (str, int, float, bool)))[:MAX_LIST]
 
 
 class Argument(NamedTuple):
     """One argument of a command.
 
-    ``unknown`` names the part that is not known (``text`` then shows its source), else it is empty.
+    ``unknown`` names the part whose value is unknown (``text`` then shows its source), else it is empty.
     """
 
     text: str
@@ -58,7 +58,7 @@ def compute(
     leaf: Callable[[ast.expr], float | None],
     divide: Callable[[float, float], float] = operator.truediv,
 ) -> float | None:
-    """The value of arithmetic over numbers and the operands that ``leaf`` knows; None if any operand is unknown."""
+    """Evaluate arithmetic over numbers and the operands that ``leaf`` knows; None if any operand is unknown."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, (int, float)) and not isinstance(node.value, bool) else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -82,10 +82,10 @@ UNIMPORTANT = re.compile(
     r"|project|report_to|logger|reward_funcs|reward_weights|system|bf16|fp16|kwargs|entity|pretrain|base_model|load|save"
     r"|hub_model_id|push_to_hub|use_wandb|wandb_project|rank|addr|tags|callbacks)"
 )
-"""Settings that change neither batches nor learning: no word is lost when their value can't be read."""
+"""Settings that change neither batches nor learning: an unknown value is not reported."""
 
 MAX_BYTES = 4 << 20
-"""Launch files are read up to this size; configurations are a thousandth of it."""
+"""Largest launch file read; configurations are a thousandth of it."""
 
 KEPT_VARIABLES = frozenset(
     {"NPROC_PER_NODE", "NNODES", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "NUM_PROCESSES", "NUM_GPUS", "NODE_RANK"}
@@ -93,20 +93,18 @@ KEPT_VARIABLES = frozenset(
     | {"MAX_PIXELS", "MIN_PIXELS", "VIDEO_MAX_PIXELS", "FPS_MAX_FRAMES", "NFRAMES", "SIZE_FACTOR"}
     | {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "VLLM_USE_V1", "SWIFT_SINGLE_DEVICE_MODE", "RAY_ADDRESS"}
 )
-"""Variables that change batches, devices or lengths; no other variable is kept."""
+"""Variables that change batches, devices or lengths; all others are ignored."""
 
 
 @dataclass(slots=True)
 class LaunchDraft:
     """A launch being read.
 
-    ``folder`` is where the command would run, ``folders`` are all places where a relative path is looked for,
-    ``environ`` what the calling process passes on. ``read`` names the inputs
-    in the order they were read. ``runs_here``: the launch would use packages of this environment. ``packages`` are
-    versions of other packages. ``recorded``: a run wrote its settings down after it had derived some from others.
-    ``run_folder``: the existing run that
-    is read, whose files are named by their path in it. ``environment_of``: the interpreter or the environment that the
-    launch would use.
+    ``folder`` is where the command would run, ``folders`` are all places to look for a relative path, ``environ`` the
+    variables of the calling process. ``read`` names the inputs in the order they were read. ``runs_here``: the launch
+    would use packages of this environment. ``packages`` are versions of other packages. ``recorded``: the settings were
+    recorded by a run after some were derived from others. ``run_folder``: the existing run that is read, whose files
+    are named relative to it. ``environment_of``: the interpreter or environment that the launch would use.
     """
 
     folder: Path
@@ -130,7 +128,7 @@ class LaunchDraft:
     environment_of: Path | None = None
 
     def put(self, name: str, value: object, origin: str) -> None:
-        """Keep a setting (the later one wins), a credential without its value; a null removes an earlier value."""
+        """Store a setting (the later one wins), a credential without its value; a null removes an earlier value."""
         if _SECRET_NAME.search(name):
             return
         if isinstance(value, str) and masked(value) != value:
@@ -138,7 +136,7 @@ class LaunchDraft:
         elif value is None:
             self.settings.pop(name, None)
         elif isinstance(value, (list, tuple)):
-            if value:  # an empty list says the same as no list
+            if value:  # an empty list equals no list
                 self.settings[name] = Setting(joined(value), origin)
         elif isinstance(value, (int, float, bool)) or (isinstance(value, str) and len(value) <= MAX_TEXT):
             self.settings[name] = Setting(value, origin)
@@ -158,28 +156,28 @@ class LaunchDraft:
             self.unresolved.append(line)
 
     def leave_open(self, text: str = "") -> None:
-        """Further settings may be given that can't be read; note why."""
+        """Note that further settings may be given that can't be read, and why."""
         self.complete = False
         if text:
             self.note(text)
 
     def name_input(self, text: str) -> None:
-        """Name an input that was read."""
+        """Note an input that was read."""
         if text not in self.read:
             self.read.append(text)
 
     def value(self, *names: str) -> Scalar:
-        """The first of these settings that is given, else None."""
+        """The value of the first given setting of these names, else None."""
         return next((self.settings[name].value for name in names if name in self.settings), None)
 
     def variable(self, name: str) -> Setting | None:
-        """A variable that the launch sets, else one that the calling process passes on."""
+        """A variable set by the launch, else by the calling process."""
         if name in self.environment:
             return self.environment[name]
         return Setting(self.environ[name], f"${name}") if self.environ.get(name) else None
 
     def path_of(self, name: str) -> Path | None:
-        """The file or folder that a relative or absolute name means, if there is one."""
+        """The existing file or folder of a relative or absolute name, else None."""
         if name.startswith("~/") and self.environ.get("HOME"):
             name = self.environ["HOME"] + name[1:]
         places = [folder / name for folder in (self.folder, *self.folders)]
@@ -200,7 +198,7 @@ class LaunchDraft:
             raise UsageError(f"{self.shown(path)}: {error}") from None
 
     def shown(self, path: Path) -> str:
-        """A path as people would write it: relative where it lies in the run that is read, or where the launch runs."""
+        """A path for messages: relative within the run that is read, or below the launch's folder."""
         bases = (self.run_folder, self.folder)
         base = next((base for base in bases if base is not None and path.is_relative_to(base)), None)
         return path.as_posix() if base is None else path.relative_to(base).as_posix()
@@ -210,7 +208,7 @@ def read_text(path: Path) -> str:
     """The text of a launch file.
 
     Raises:
-        ValueError: it is no regular file, can't be read, or is larger than any such file.
+        ValueError: it is not a regular file, can't be read, or is too large for a launch file.
     """
     try:
         with os.fdopen(open_regular(path, (Path(os.path.realpath(path)).parent,)), "rb") as stream:

@@ -20,15 +20,15 @@ GIVEN = "--framework-version"
 MAX_FILES = 30
 MAX_WORDS = 12
 ELSEWHERE = KNOWN.runners | {"docker", "podman", "singularity", "apptainer", "enroot", "kubectl", "ray", "sbatch"}
-"""Commands that run another one in an environment of its own."""
+"""Commands that run another one in their own environment."""
 
 
 def find_version(draft: LaunchDraft) -> None:
-    """Set the version that the launch will run with, unless it is known already.
+    """Set the version that the launch will run with, unless it is already known.
 
-    The installed version counts before the pinned one where the launch would use it: a command that is
-    started from here, and not through a runner with an environment of its own. A script or a configuration may be for
-    another machine: there the pin next to it says more.
+    The installed version counts before the pinned one if the launch would use it: a command started from here, not
+    through a runner with its own environment. A script or a configuration may be for another machine: the pin next to
+    it then says more.
     """
     facts = launch_facts().get(draft.framework or "")
     own = "" if facts is None else facts.package
@@ -42,7 +42,7 @@ def find_version(draft: LaunchDraft) -> None:
 
 
 def _concerned(draft: LaunchDraft) -> set[str]:
-    """Packages below the framework whose version an advisory asks for."""
+    """Packages below the framework whose version advisories depend on."""
     if draft.framework is None:
         return set()
     any_framework = {advisory.package for advisory in advisories() if not advisory.frameworks}
@@ -51,7 +51,7 @@ def _concerned(draft: LaunchDraft) -> set[str]:
 
 
 def _from_environment(place: Path, own: str, draft: LaunchDraft) -> None:
-    """Versions from the names of an environment's ``dist-info`` folders; nothing of it is run."""
+    """Read versions from the names of an environment's ``dist-info`` folders, without running anything in it."""
     found = installed_in(place)
     origin = f"--python {draft.shown(place)}"
     for package in packages() & found.keys():
@@ -61,7 +61,7 @@ def _from_environment(place: Path, own: str, draft: LaunchDraft) -> None:
 
 
 def installed_in(place: Path) -> dict[str, str]:
-    """Package to version in the environment of an interpreter (``env/bin/python``) or at a folder (``env``).
+    """Package versions in the environment of an interpreter (``env/bin/python``) or a folder (``env``).
 
     Raises:
         UsageError: no packages are installed there.
@@ -76,7 +76,7 @@ def installed_in(place: Path) -> dict[str, str]:
 
 
 def runs_here(command: Sequence[str]) -> bool:
-    """Whether a command would take the packages installed in this environment: none of its words leads elsewhere."""
+    """Whether a command would use the packages of this environment: none of its words names another one."""
     paths = [PurePath(word) for word in command[:MAX_WORDS]]
     interpreters = [path for path in paths if path.is_absolute() and path.parent.name == "bin"]
     return not any(path.name in ELSEWHERE for path in paths) and all(
@@ -85,7 +85,7 @@ def runs_here(command: Sequence[str]) -> bool:
 
 
 def _release(package: str, draft: LaunchDraft, *, report: bool = False) -> Setting | None:
-    """The version that counts; ``report`` notes the other one where two are known."""
+    """The version that counts; with ``report`` the draft notes the other one if both are known."""
     installed, pinned = _installed(package), _pinned(package, draft)
     first, second = (installed, pinned) if draft.runs_here else (pinned, installed)
     if report and first is not None and second is not None and first.value != second.value:
@@ -106,7 +106,7 @@ def _installed(package: str) -> Setting | None:
 
 
 def _pinned(package: str, draft: LaunchDraft) -> Setting | None:
-    """The first exact pin; a range names no version."""
+    """The first exact pin; ranges are ignored."""
     name = package.replace("-", "[-_]")
     pin = re.compile(rf"(?<![\w-]){name}(?:\[[^\]]*\])?\s*===?\s*v?(\d[\w.+]*)", re.IGNORECASE)
     table = re.compile(rf'^{name}\s*=\s*"(?:==)?(\d[\w.+]*)"', re.IGNORECASE | re.MULTILINE)
@@ -115,7 +115,7 @@ def _pinned(package: str, draft: LaunchDraft) -> Setting | None:
         try:
             text = read_text(file)
         except ValueError:
-            continue  # a pin that can't be read is none; what is missing is asked for
+            continue  # an unreadable pin is ignored; a missing version is asked for
         text = re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE)
         found = lock.search(text) if file.suffix == ".lock" else pin.search(text) or table.search(text)
         if found is not None:
@@ -126,7 +126,7 @@ def _pinned(package: str, draft: LaunchDraft) -> Setting | None:
 def _files(draft: LaunchDraft) -> Iterator[Path]:
     """Requirement files where the launch runs and beside its scripts, locks last.
 
-    An existing run has files of its own; the current folder counts only if the run lies below it.
+    For an existing run the current folder counts only if it contains the run.
     """
     seen: set[Path] = set()
     run, here = draft.run_folder, [draft.folder]

@@ -30,7 +30,7 @@ METHODS = ("rlhf_type", "rl")
 """Settings of ms-swift and axolotl that name the method."""
 
 SIZE, STEPS, EACH = "generation_batch_size", "steps_per_generation", "per_device_train_batch_size"
-"""Generation settings that a run records both, though only one of the first two may be given."""
+"""Generation settings; a run records both of the first two, though only one may be given."""
 
 
 FOUND = ("framework", "version", "version_origin", "settings", "deepspeed", "packages", "complete")
@@ -39,7 +39,7 @@ FOUND = ("framework", "version", "version_origin", "settings", "deepspeed", "pac
 
 @dataclass(frozen=True, slots=True)
 class GivenOptions:
-    """Options on preflight's own command line; they win over everything that is read."""
+    """Options on preflight's own command line; they win over everything read."""
 
     framework: str | None = None
     version: str | None = None
@@ -54,11 +54,11 @@ def read_launch(
     """Read a file, then a command line over it.
 
     Args:
-        file: a script, configuration, Python file or run folder.
-        command: the launch as its words, empty where there is none.
-        options: they win over all that is read.
+        file: a script, configuration, Python file or run folder; None if there is none.
+        command: the words of the launch command; may be empty.
+        options: they win over everything read.
         folder: where the launch would run.
-        environ: the variables that the launch would inherit; only those that change batches or devices are looked at.
+        environ: variables that the launch would inherit; only those that change batches or devices are read.
 
     Raises:
         UsageError: the file or one that the command names can't be read, or launches no training.
@@ -107,7 +107,7 @@ def _refers(draft: LaunchDraft) -> bool:
 
 
 def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
-    """Resolve references and the version, once all settings are read, and apply the user's options."""
+    """Resolve references and the version after all settings are read, and apply the user's options."""
     if _refers(draft):
         resolve_references(draft)
     if draft.recorded:
@@ -130,9 +130,9 @@ def _finished(draft: LaunchDraft, options: GivenOptions) -> Launch:
 
 
 def _drop_derived(draft: LaunchDraft) -> None:
-    """TRL records both generation settings, though only one may be given: the batch follows from the steps.
+    """Remove one of the two generation settings that TRL records: the batch follows from the steps.
 
-    They also give the processes of the run: ``generation_batch_size / (per device x steps_per_generation)``.
+    They also give the run's number of processes: ``generation_batch_size / (per device x steps_per_generation)``.
     """
     size, steps, each = (draft.value(name) for name in (SIZE, STEPS, EACH))
     if not (isinstance(size, int) and isinstance(steps, int) and isinstance(each, int)) or steps * each < 1:
@@ -146,10 +146,10 @@ def _drop_derived(draft: LaunchDraft) -> None:
 
 
 def _refuse_other_methods(draft: LaunchDraft) -> None:
-    """The rules of GRPO say nothing about DPO or GKD.
+    """Refuse other training methods, to which the rules of GRPO don't apply.
 
     Raises:
-        UsageError: the settings name another method.
+        UsageError: the settings name another method, such as DPO or GKD.
     """
     for name in METHODS:
         given = draft.settings.get(name)
@@ -158,7 +158,7 @@ def _refuse_other_methods(draft: LaunchDraft) -> None:
 
 
 def _open_questions(draft: LaunchDraft, options: GivenOptions) -> tuple[str, ...]:
-    """The unread parts, without questions that the user's options answer."""
+    """The unread parts that the user's options don't settle."""
     answers = {
         "--framework-version": options.version,
         "--framework if": options.framework,
@@ -169,7 +169,7 @@ def _open_questions(draft: LaunchDraft, options: GivenOptions) -> tuple[str, ...
 
 
 def _adapter(draft: LaunchDraft) -> bool | None:
-    """Whether settings ask for an adapter; None where the framework has no such setting among them."""
+    """Whether the settings ask for an adapter; None if the framework has no such setting."""
     kind = draft.value("tuner_type", "train_type", "sft_type", "adapter")
     if isinstance(kind, str):
         return kind.lower() in ADAPTERS
@@ -192,7 +192,7 @@ class _Candidate(NamedTuple):
 
 
 def read_command(words: Sequence[str], draft: LaunchDraft) -> None:
-    """Read a command line as a shell passes it on.
+    """Read a command line, split into words.
 
     Raises:
         UsageError: it launches nothing that preflight knows, or names a file that can't be read.
@@ -203,12 +203,12 @@ def read_command(words: Sequence[str], draft: LaunchDraft) -> None:
     elif (launch := _candidate(command, draft)) is not None:
         _read(launch, draft)
     else:
-        first = next((word for word in words if not ASSIGNMENT.match(word)), "the command")  # others may hold a secret
+        first = next((word for word in words if not ASSIGNMENT.match(word)), "the command")  # others may hold secrets
         raise UsageError(f"{masked(first)[:60]}: not a GRPO training launch (see docs/preflight.md for what is read)")
 
 
 def read_script(path: Path, draft: LaunchDraft, arguments: Sequence[Argument] = (), depth: int = 0) -> None:
-    """Read a shell script: of the commands in it the one that trains.
+    """Read the training command of a shell script.
 
     Raises:
         UsageError: the script can't be read, or launches nothing that preflight knows.
@@ -247,7 +247,7 @@ def _read(chosen: _Candidate, draft: LaunchDraft, depth: int = 0) -> None:
 
 
 def _candidate(command: Command, draft: LaunchDraft) -> _Candidate | None:
-    """How likely a command is the training: 4 for a framework's own command, down to 1 for some Python file."""
+    """The command with a rank, from 4 for a framework's own command to 1 for any Python file; None: no training."""
     program = recognise(command.arguments)
     if program is None:
         return None
@@ -269,7 +269,7 @@ def _mentions_grpo(path: Path) -> bool:
 
 
 def _best(candidates: Sequence[_Candidate], draft: LaunchDraft) -> _Candidate:
-    """The surest one; of several equally sure ones the first, with a note."""
+    """The candidate of highest rank; of several the first, with a note."""
     best = max(candidates, key=lambda candidate: candidate.rank)
     equal = [candidate for candidate in candidates if candidate.rank == best.rank]
     if len(equal) > 1:

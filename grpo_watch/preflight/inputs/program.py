@@ -27,7 +27,7 @@ class Flag(NamedTuple):
 
     @property
     def unknown(self) -> str:
-        """Why one of the values is not known, else empty."""
+        """The reason why one of the values is unknown, else empty."""
         return next((value.unknown for value in self.values if value.unknown), "")
 
     @property
@@ -45,7 +45,7 @@ class Flags(NamedTuple):
 
 
 def parse_flags(arguments: Iterable[Argument]) -> Flags:
-    """Split arguments into flags. ``$EXTRA`` after a flag's first value stands for arguments that can't be seen."""
+    """Split arguments into flags. ``$EXTRA`` after a flag's first value stands for unknown arguments."""
     flags: list[Flag] = []
     words: list[Argument] = []
     unseen: list[Argument] = []
@@ -65,7 +65,7 @@ def parse_flags(arguments: Iterable[Argument]) -> Flags:
 
 
 def put_flags(flags: Flags, draft: LaunchDraft, without: frozenset[str] = frozenset()) -> None:
-    """Keep all flags as settings but those named in ``without``."""
+    """Store all flags as settings except those in ``without``."""
     for flag in flags.flags:
         if flag.name not in without:
             put_flag(flag, draft)
@@ -74,7 +74,7 @@ def put_flags(flags: Flags, draft: LaunchDraft, without: frozenset[str] = frozen
 
 
 def put_flag(flag: Flag, draft: LaunchDraft) -> None:
-    """Keep one flag: without a value it is true, ``--no_x`` is false, several values are joined."""
+    """Store one flag: without a value it is true, ``--no_x`` is false, several values are joined."""
     if flag.unknown:
         draft.put_unknown(flag.name, flag.origin, flag.unknown)
     elif not flag.values:
@@ -89,7 +89,7 @@ def put_flag(flag: Flag, draft: LaunchDraft) -> None:
 def split_options(
     arguments: Sequence[Argument], switches: frozenset[str]
 ) -> tuple[dict[str, Argument], tuple[Argument, ...]]:
-    """A launcher's options and the remaining words; an option that is no switch takes the next word."""
+    """A launcher's options and the remaining words; an option that is not a switch takes the next word."""
     options: dict[str, Argument] = {}
     at = 0
     while at < len(arguments):
@@ -109,7 +109,7 @@ def split_options(
 
 
 class _Launchers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``launchers.yaml``: commands, each with its options that take no value; modules that are one of them."""
+    """``launchers.yaml``: commands with their options that take no value; modules equivalent to a command."""
 
     wrappers: Mapping[str, frozenset[str]]
     runners: frozenset[str]
@@ -120,7 +120,7 @@ class _Launchers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 KNOWN = msgspec.convert(shipped_yaml(Path(__file__).with_name("launchers.yaml")), _Launchers)
 LONGEST_NAME = 500
-"""Characters of a program's path that are looked at, from its end."""
+"""Characters of a program's path that are examined, from its end."""
 INLINE = re.compile(r"-[a-z]*c")
 """The flag after which a shell takes a script as text."""
 SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
@@ -143,7 +143,7 @@ class Program(NamedTuple):
 
 
 def recognise(arguments: Sequence[Argument]) -> Program | None:
-    """The program that a command runs; None where it is nothing that trains (``echo``, ``swift deploy``)."""
+    """The training program of a command; None if the command trains nothing (``echo``, ``swift deploy``)."""
     options: dict[str, Mapping[str, Argument]] = {}
     variables: list[Argument] = []
     words: tuple[Argument, ...] | None = tuple(arguments)
@@ -178,7 +178,7 @@ def _known(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument
 
 
 def _python(name: str, rest: tuple[Argument, ...], options: Mapping[str, Mapping[str, Argument]]) -> Program:
-    """A Python file or module: one that a framework ships, or the user's own."""
+    """A Python file or module: a framework's, or the user's own."""
     bare = name.removesuffix(".py")[-LONGEST_NAME:]
     given = {word.text.lstrip("+").partition("=")[0] for word in rest}
     own = None
@@ -191,7 +191,7 @@ def _python(name: str, rest: tuple[Argument, ...], options: Mapping[str, Mapping
 
 
 def _unwrap(words: tuple[Argument, ...], options: dict[str, Mapping[str, Argument]]) -> tuple[Argument, ...] | None:
-    """The command inside a wrapper or a launcher; None where there is none."""
+    """The command inside a wrapper or a launcher; None if there is none."""
     head = PurePath(words[0].text).name
     if head in KNOWN.wrappers:
         rest = split_options(words[1:], KNOWN.wrappers[head])[1]
@@ -244,7 +244,7 @@ def _interpreter(
 def inner_script(arguments: Sequence[Argument]) -> Argument | None:
     """The text that ``bash -c TEXT`` or ``eval TEXT`` would run, also behind ``srun`` and the like.
 
-    What of it is unknown is in it as it was written, and is unknown again when the text is read.
+    Its unknown parts are left as written, and are unknown again when the text is read.
     """
     if arguments[0].text == "eval":
         unknown = next((item.unknown for item in arguments if item.unknown), "")

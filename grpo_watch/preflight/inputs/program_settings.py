@@ -20,12 +20,12 @@ from grpo_watch.sources.settings.documents import Leaf
 DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed"})
 LONGEST_NUMBER = 9
-"""Digits of a number of processes."""
+"""Most digits of a number of processes."""
 INCLUDED = re.compile(r"(?<![\w.-])[\w.-]+:(?P<slots>[\d,]+)")
 
 
 def find_world(program: Program, draft: LaunchDraft) -> None:
-    """Set the number of processes where the launch gives it; leave it open where it does not."""
+    """Set the number of processes if the launch determines it."""
     options, facts = program.options, launch_facts().get(program.kind)
     if facts is not None and facts.devices:
         _from_settings(facts.devices, draft)
@@ -59,7 +59,7 @@ def _from_deepspeed(options: Mapping[str, Argument], draft: LaunchDraft) -> None
 
 
 def visible_devices(draft: LaunchDraft) -> Setting | None:
-    """How many devices the launch may see, where a variable says so."""
+    """The number of devices visible to the launch, if a variable sets it."""
     for name in DEVICE_LISTS:
         listed = draft.variable(name)
         if listed is not None and isinstance(listed.value, str) and listed.value.strip(", -"):
@@ -69,7 +69,7 @@ def visible_devices(draft: LaunchDraft) -> Setting | None:
 
 
 def _count(draft: LaunchDraft, each: Argument | None, nodes: Argument | None = None) -> bool:
-    """Take the number of processes on each node and of nodes (``2:2`` is elastic); whether there was one."""
+    """Set the number of processes per node and of nodes (``2:2`` is elastic); returns whether one was given."""
     if each is None:
         return False
     if each.text in {"gpu", "auto"} and (devices := visible_devices(draft)) is not None:
@@ -88,14 +88,14 @@ def _count(draft: LaunchDraft, each: Argument | None, nodes: Argument | None = N
 
 
 def _from_variables(draft: LaunchDraft) -> None:
-    """``swift rlhf`` starts torchrun only where NPROC_PER_NODE or NNODES is set; else it is one process."""
+    """Without NPROC_PER_NODE and NNODES ``swift rlhf`` does not start torchrun: it is one process."""
     each, nodes = _variable("NPROC_PER_NODE", draft), _variable("NNODES", draft)
     alone = "neither NPROC_PER_NODE nor NNODES is set: one process" if nodes is None else nodes.origin
     _count(draft, each or Argument("1", alone), nodes)
 
 
 def _variable(name: str, draft: LaunchDraft) -> Argument | None:
-    """The number in an environment variable, as the launch sees it."""
+    """The number in an environment variable of the launch."""
     found = draft.variable(name)
     if found is None:
         return None
@@ -104,14 +104,14 @@ def _variable(name: str, draft: LaunchDraft) -> Argument | None:
 
 
 def default_accelerate_config(draft: LaunchDraft) -> Path | None:
-    """The file that ``accelerate config`` wrote, which ``accelerate launch`` takes by default."""
+    """The file written by ``accelerate config``, the default of ``accelerate launch``; None if it is missing."""
     home = draft.environ.get("HF_HOME") or (draft.environ.get("HOME") and f"{draft.environ['HOME']}/.cache/huggingface")
     path = Path(home or "/nonexistent") / "accelerate" / "default_config.yaml"
     return path if path.is_file() else None
 
 
 def _from_settings(devices: Sequence[Sequence[str]], draft: LaunchDraft) -> None:
-    """Multiply the framework's own settings (GPUs per node, nodes); the first must be given."""
+    """Multiply the framework's settings (GPUs per node, nodes); the first must be given."""
     found = [next((draft.settings[name] for name in names if name in draft.settings), None) for names in devices]
     values = [setting.value for setting in found if setting is not None]
     if found[0] is not None and found[0].origin and all(isinstance(value, int) for value in values):
@@ -127,10 +127,10 @@ ACCELERATE_VALUES = frozenset(
 
 
 def read_program(program: Program, draft: LaunchDraft) -> None:
-    """Read a program's command line and the files that it names.
+    """Read a program's command line and the files it names.
 
     Raises:
-        UsageError: a configuration that it names can't be read.
+        UsageError: a configuration it names can't be read.
     """
     for word in program.variables:
         name, _, value = word.text.partition("=")
@@ -172,7 +172,7 @@ def _launchers(program: Program, draft: LaunchDraft) -> None:
 def _flags(program: Program, facts: ProgramFacts, draft: LaunchDraft) -> None:
     """Flags, and configurations named by ``--config``, as the first word, or as ``@ rl.toml``; later ones win.
 
-    Where the program starts accelerate, flags of both stand side by side, in the configuration as well.
+    If the program starts accelerate, flags of both are mixed, in the configuration as well.
     """
     words: Sequence[Argument] = program.arguments
     if facts.toml:
@@ -239,13 +239,13 @@ def _overrides(program: Program, facts: ProgramFacts, draft: LaunchDraft) -> Non
 
 
 def _hydra(name: Argument, given: Argument | None, beside: Path, draft: LaunchDraft) -> None:
-    """The configuration of that name, if it is here."""
+    """Read the configuration of that name, if the file exists."""
     folder, file = "config" if given is None else given.text, f"{name.text.removesuffix('.yaml')}.yaml"
     places = [Path(folder), beside / folder]
     path = next((found for place in places if (found := draft.path_of(str(place / file))) is not None), None)
     if path is not None:
         _document(Argument(str(path), name.origin), draft)
-    elif (shipped := SHIPPED.fullmatch(file)) is None:  # verl's own are known as its defaults
+    elif (shipped := SHIPPED.fullmatch(file)) is None:  # verl's shipped configurations are known as its defaults
         draft.note(f"{name.origin}: the configuration {name.text} was not found, so its values are not known")
         draft.settings["config_name"] = Setting(None, name.origin)
     elif shipped["engine"]:
@@ -285,7 +285,7 @@ def _script(program: Program, draft: LaunchDraft) -> None:
 
 
 def _guess(program: Program, flags: Sequence[Flag], draft: LaunchDraft, *, found: bool) -> None:
-    """Guess the framework from settings that only it has, where the file names none; note the guess."""
+    """Guess the framework from settings that only it has, if the file names none; note the guess."""
     names = {flag.name for flag in flags} | draft.settings.keys()
     fitting = [kind for kind, facts in launch_facts().items() if not facts.program.revealing.isdisjoint(names)]
     guess = fitting[-1] if fitting else None  # the last in rank has the rarer flags

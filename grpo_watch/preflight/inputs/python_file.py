@@ -1,4 +1,4 @@
-"""Reads a Python training script as text: its configuration calls and its trainer; nothing of it is run."""
+"""Reads a Python training script as text, without running it: its configuration calls and its trainer."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from grpo_watch.preflight.inputs.program import Flag
 from grpo_watch.sources.settings.documents import typed
 
 MAX_DEPTH = 12
-"""Names that stand for names."""
+"""Longest chain of names that refer to names."""
 Plain: TypeAlias = Scalar | tuple[Scalar, ...]
 
 
 class UnknownValueError(Exception):
-    """Why the value of an expression is not known, without any text of it: that may be a secret."""
+    """The reason why an expression's value is unknown, without quoting the expression: it may be a secret."""
 
 
 @dataclass(slots=True)
 class Scope:
     """The names of a file.
 
-    ``assigned`` are the expressions of each name, ``arguments`` the values that ``args.NAME`` has from the command line
-    or ``add_argument``'s default, each with why it is not known. ``assumed`` collects the variables whose default was
-    taken.
+    ``assigned`` are the expressions of each name, ``arguments`` the values of ``args.NAME`` from the command line or
+    ``add_argument``'s default, each with the reason if it is unknown. ``assumed`` collects the variables whose default
+    was used.
     """
 
     assigned: Mapping[str, list[ast.expr]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Scope:
         """The value of ``args.NAME``.
 
         Raises:
-            UnknownValueError: it is not known.
+            UnknownValueError: it is unknown.
         """
         value, why = self.arguments[name]
         if why:
@@ -50,7 +50,7 @@ class Scope:
         return value
 
     def meaning(self, name: str) -> ast.expr | None:
-        """The one expression that a name stands for; None where there are none or several."""
+        """The one expression assigned to a name; None if there are none or several."""
         given = self.assigned.get(name, [])
         return given[0] if len(given) == 1 else None
 
@@ -59,7 +59,7 @@ def evaluate(node: ast.expr, scope: Scope, depth: int = 0) -> Plain:
     """The value of an expression: literals, sums of them, names assigned once, ``args.x``, environment defaults.
 
     Raises:
-        UnknownValueError: only the script itself can tell.
+        UnknownValueError: it depends on running the script.
     """
     match node:
         case ast.Constant(value=None | str() | int() | float() as value):
@@ -124,7 +124,7 @@ def entries(node: ast.expr, scope: Scope, depth: int = 0) -> list[tuple[str, ast
 
 
 def keywords(node: ast.Call, scope: Scope, depth: int = 0) -> list[tuple[str, ast.expr]]:
-    """The keyword arguments of a call, ``**settings`` spread out; one that is not written out has an empty name."""
+    """The keyword arguments of a call with ``**settings`` expanded; one that can't be expanded has an empty name."""
     found: list[tuple[str, ast.expr]] = []
     for keyword in node.keywords:
         if keyword.arg is None:
@@ -135,14 +135,14 @@ def keywords(node: ast.Call, scope: Scope, depth: int = 0) -> list[tuple[str, as
 
 
 def dotted(node: ast.expr) -> str:
-    """``a.b.c`` as text; of other expressions only the part behind the last dot."""
+    """``a.b.c`` as text; of other expressions only the part after the last dot."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}".removeprefix(".")
     return node.id if isinstance(node, ast.Name) else ""
 
 
 CONFIGS = ("GRPOConfig", "RLHFArguments", "TrainingArguments")
-"""The last part of the name of a call that configures training; the first of these that occurs is the one."""
+"""Last part of the names of calls that configure training; the first of these that occurs is used."""
 TRAINERS = ("GRPOTrainer", "AsyncGRPOTrainer")
 ADAPTERS = ("LoraConfig", "LoKrConfig", "LoHaConfig", "IA3Config", "get_peft_model", "VeraConfig")
 PARSERS = ("TrlParser", "HfArgumentParser")
@@ -150,10 +150,10 @@ PARSED = ("parse_args_and_config", "parse_args_into_dataclasses")
 
 
 def read_python(path: Path, draft: LaunchDraft, flags: Iterable[Flag] = ()) -> bool:
-    """Read a training script into the draft; whether it configures training itself (then flags are its own).
+    """Read a training script into the draft; returns whether it configures training itself (then flags are its own).
 
     Raises:
-        UsageError: it can't be read or is no Python.
+        UsageError: the file can't be read or is not Python.
     """
     name = draft.shown(path)
     tree = _parse(draft.text_of(path), name)
@@ -193,7 +193,7 @@ def _framework(tree: ast.Module) -> str | None:
 
 
 def _own_names(tree: ast.Module) -> set[str]:
-    """Names of configurations that are not a framework's: classes of this file, or of modules of the project."""
+    """Names of configurations that are not a framework's: classes of this file, or of the project's modules."""
     known = {facts.imported_as for facts in launch_facts().values()} | {"transformers"}
     found = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     for node in ast.walk(tree):
@@ -273,14 +273,14 @@ def _put_config(call: ast.Call, scope: Scope, name: str, draft: LaunchDraft) -> 
 
 
 def _leaves(given: Iterable[tuple[str, ast.expr]], scope: Scope) -> Iterator[tuple[str, ast.expr]]:
-    """Settings, a written-out dictionary as its entries: ``gradient_checkpointing_kwargs.use_reentrant``."""
+    """Settings, with a literal dictionary split into entries: ``gradient_checkpointing_kwargs.use_reentrant``."""
     for key, value in given:
         inner = entries(value, scope) if key else []
         yield from ((f"{key}.{name}", leaf) for name, leaf in inner if name) if inner else [(key, value)]
 
 
 def _ask_for_attributes(tree: ast.Module, config: ast.Call | None, name: str, draft: LaunchDraft) -> None:
-    """Report attributes set on the configuration later, maybe under a condition, as unknown."""
+    """Mark attributes that are set on the configuration later, perhaps conditionally, as unknown."""
     holders: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and (node.value is config or _is_parsed(node.value)):
@@ -299,7 +299,7 @@ def _is_parsed(node: ast.expr) -> bool:
 
 
 def _adapter(calls: list[ast.Call], scope: Scope, draft: LaunchDraft) -> None:
-    """Whether an adapter is trained; open where a helper of the framework decides it from the command line."""
+    """Set whether an adapter is trained; unknown if a helper of the framework decides it from the command line."""
     trainers = [call for call in calls if _is(call, TRAINERS)]
     given = [value for call in trainers for key, value in keywords(call, scope) if key == "peft_config"]
     if any(_is(call, ADAPTERS) for call in calls):

@@ -21,14 +21,14 @@ from grpo_watch.sources.trackers.tfevents import ARGUMENTS, decode_event
 from grpo_watch.sources.trackers.wandb_offline import WandbConfig, WandbHistory, decode_record
 
 MOST_FRAMES = 200
-"""This many first records of a log are looked at: arguments come before the first step."""
+"""Most records of a log that are searched: arguments come before the first step."""
 Reads: TypeAlias = Callable[[GrowingFile], Mapping[str, Any]]
 ADAPTER = "peft_config"
-"""transformers logs it to wandb where the model has an adapter."""
+"""Key that transformers logs to wandb if the model has an adapter."""
 
 
 def read_logged(run: FoundRun, draft: LaunchDraft) -> bool:
-    """Whether the run's newest attempt logged its arguments; they are then in the draft."""
+    """Read the arguments that the run's newest attempt logged into the draft; returns whether there were any."""
     for what, read in ((ChannelContent.TFEVENTS, _tensorboard), (ChannelContent.WANDB_OFFLINE, _wandb)):
         channels = [channel for channel in run.channels if channel.what is what]
         for channel in sorted(channels, key=lambda each: (each.segment, each.name), reverse=True):
@@ -46,13 +46,13 @@ def _opened(channel: FoundChannel, run: FoundRun, read: Reads) -> Mapping[str, A
 
 
 def _tensorboard(file: GrowingFile) -> Mapping[str, Any]:
-    """Transformers' text ``args``; empty where there is none."""
+    """Transformers' text ``args``; empty if there is none."""
     for frame in _first(framing.tf_frames(file.read, 0)):
         try:
             texts = decode_event(frame.payload).texts
             found = next((json_object(text) for tag, text in texts.items() if tag in ARGUMENTS), None)
         except ValueError:
-            continue  # a damaged record says nothing; the arguments may be in another one
+            continue  # a damaged record; the arguments may be in another one
         if found is not None:
             return found
     return {}
@@ -80,7 +80,7 @@ def _first(frames: Iterable[FileFrame]) -> Iterable[FileFrame]:
 
 
 def _put(raw: Mapping[str, Any], path: Path, run: FoundRun, draft: LaunchDraft) -> bool:
-    """Settings of a framework that is known; whether there were any."""
+    """Store the settings of a known framework; returns whether there were any."""
     name = draft.shown(path)
     leaves = mapping_leaves(raw, name)
     kind = kind_of(leaves, name) or ((run.framework or "trl") if raw.keys() >= OF_TRANSFORMERS else "")
@@ -101,14 +101,14 @@ KNOWN_FILES = (
     "wandb/latest-run/files/config.yaml",
     "config.yaml",
 )
-"""Where runs keep the whole of their configuration, the most exact first."""
+"""Files with a run's complete configuration, the most exact first."""
 
 
 def read_run_folder(folder: Path, draft: LaunchDraft) -> None:
-    """Read the configuration of an existing run into the draft; of several runs the one that was written last.
+    """Read the configuration of an existing run into the draft; of several runs the most recently written one.
 
     Raises:
-        UsageError: there is none in it, or it can't be read.
+        UsageError: the folder has none, or it can't be read.
     """
     name = draft.shown(folder)
     draft.name_input(name)
@@ -134,7 +134,7 @@ def read_run_folder(folder: Path, draft: LaunchDraft) -> None:
 
 
 def _newest(folder: Path, name: str, draft: LaunchDraft) -> FoundRun | None:
-    """The run in the folder; a log file that is a run by itself has no arguments next to it and comes last."""
+    """The most recently written run in the folder; a lone log file, which has no arguments next to it, comes last."""
     found = discover(folder)
     newest = max(found, key=lambda run: (not run.files, newest_write(run), run.name), default=None)
     if newest is not None and len(found) > 1:
@@ -151,12 +151,12 @@ def _places(folder: Path, run: FoundRun | None) -> Iterator[Path]:
     newest = sorted(run.channels, key=lambda each: (-each.segment, -len(each.path.parts), each.name))
     yield from (channel.path for channel in newest if channel.what is ChannelContent.RUN_CONFIG)
     yield run.root
-    # wandb's client keeps a list of the installed packages there
+    # wandb's client lists the installed packages there
     yield from (channel.path.parent / "files" for channel in newest if channel.what is ChannelContent.WANDB_OFFLINE)
 
 
 def _known(folder: Path, places: Sequence[Path]) -> Path | None:
-    """The file that holds the whole configuration; a link that leads out of the folder is none."""
+    """The file with the complete configuration; a link out of the folder is ignored."""
     for place in places:
         hydra = hydra_folder(place) if place.is_dir() else None
         named = [place / known for known in KNOWN_FILES] + ([hydra / "config.yaml"] if hydra is not None else [])
@@ -167,7 +167,7 @@ def _known(folder: Path, places: Sequence[Path]) -> Path | None:
 
 
 def _release(place: Path, draft: LaunchDraft) -> None:
-    """The version and the adapter that a model card and a checkpoint add to logged arguments."""
+    """Add the version and the adapter from a model card and a checkpoint to logged arguments."""
     for config in read_run_config(place):
         if config.version is not None and draft.version is None:
             draft.version, draft.version_origin = config.version, draft.shown(place / "README.md")

@@ -1,7 +1,7 @@
 """Turns a shell script into the commands it would run, with their arguments and environment; runs nothing.
 
-Known are assignments, quotes, ``${X:-y}``, arrays, sums, ``source``, ``cd`` and ``bash -c``. What a branch or a loop
-sets is not known after it; functions are read in place, as if called once.
+It supports assignments, quotes, ``${X:-y}``, arrays, sums, ``source``, ``cd`` and ``bash -c``. Variables set in a
+branch or a loop are unknown after it; functions are read in place, as if called once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from grpo_watch.preflight.inputs.program import inner_script
 from grpo_watch.preflight.inputs.shell_lexer import ASSIGNMENT, Lexer, Word, piece_end
 
 PASSED_ON = frozenset({"HOME", "PWD"}) | KEPT_VARIABLES
-"""Variables of the calling process that a script may use: none that could hold a secret."""
+"""Variables of the calling process that a script may use; none of them can hold a secret."""
 EXPORTERS = frozenset({"export", "declare", "typeset", "local", "readonly"})
 KEYWORDS = frozenset(
     {"if", "while", "until", "!", "time", "then", "do", "else", "elif", "fi", "done", "esac", "{", "}"}
@@ -28,14 +28,14 @@ KEYWORDS = frozenset(
 MAX_SOURCED, MAX_DEPTH, LONGEST_SUM, MAX_WHY = 4, 20, 200, 300
 MAX_TEXT, MAX_ITEMS = 200_000, 20_000
 TOO_LONG = "a text that grows too long"
-"""``A=$A$A`` a few dozen times is more than any memory holds; no launch comes near these."""
+"""Reason for a text beyond the limit: ``A=$A$A`` a few dozen times exhausts any memory; no launch comes near it."""
 CONDITIONAL = "which is set under a condition only"
 
 PARAMETER = re.compile(
     r"(?P<name>[A-Za-z_]\w*|[@*#?0-9])(?P<list>\[[@*]\])?(?:(?P<op>:?[-=+?])(?P<word>.*))?", re.DOTALL
 )
 SIGNS = re.compile(r"[$`]")
-"""In a text that is known in part, the unknown rest stays as written."""
+"""In a partly known text, the unknown rest stays as written."""
 OWN_FOLDER = re.compile(
     r"""(?:\$\(|`)(?:cd\s+(?:--\s+)?"?\$\()?\s*dirname\s+(?:--\s+)?["']?\$(?:0|\{?BASH_SOURCE)[^/]*(?P<rest>.*)""",
     re.DOTALL,
@@ -44,7 +44,7 @@ DOLLAR = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 
 
 class Command(NamedTuple):
-    """One simple command, with the environment variables it would see that change batches or devices."""
+    """One simple command, with those of its environment variables that change batches or devices."""
 
     arguments: tuple[Argument, ...]
     environment: Mapping[str, Setting]
@@ -52,7 +52,7 @@ class Command(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A variable's value: a text or the items of an array; ``why`` says why it is not known."""
+    """A variable's value: a text or the items of an array; ``why`` is the reason if it is unknown."""
 
     text: str = ""
     why: str = ""
@@ -64,7 +64,7 @@ UNSET = Value()
 
 
 class Part(NamedTuple):
-    """A piece of a word after expansion; ``items`` where it is all of an array."""
+    """A piece of a word after expansion; ``items`` if it is a whole array."""
 
     text: str
     why: str = ""
@@ -102,7 +102,7 @@ class Script:
         self.known["@"] = Value(items=tuple(arguments))
 
     def commands(self, text: str, line: int = 1) -> Iterator[Command]:
-        """The commands of the script from top to bottom, those of branches and functions included."""
+        """The commands of the script from top to bottom, including those of branches and functions."""
         words: list[Word] = []
         for token in Lexer(text, line).tokens():
             if isinstance(token, Word):
@@ -130,7 +130,7 @@ class Script:
             yield from self._simple(words)
 
     def _keyword(self, word: str) -> None:
-        """Keep changes of a branch inside it: behind it the variables are unknown."""
+        """Handle a keyword: variables changed in a branch are unknown after it."""
         if word in {"else", "elif", "fi", "done", "esac"} and self._before:
             after, self.known = self.known, self._before.pop()
             for name in [name for name, value in after.items() if self.known.get(name) != value]:
@@ -139,7 +139,7 @@ class Script:
             self._before.append(dict(self.known))
 
     def _assign(self, word: Word) -> str:
-        """Carry out an assignment; the variable's name, empty where the word is none."""
+        """Carry out an assignment; returns the variable's name, empty if the word is not an assignment."""
         found = ASSIGNMENT.match(word.source)
         if found is None:
             return ""
@@ -217,7 +217,7 @@ class Script:
         return found
 
     def expand(self, word: Word) -> list[Argument]:
-        """The arguments that a word becomes: none for an empty unquoted variable, several for a list."""
+        """The arguments a word expands to: none for an empty unquoted variable, several for a list."""
         origin, parts = f"{self.name}:{word.line}", list(self._parts(word.source))
         shown = [part for part in parts if part.text or part.items is not None]
         if len(shown) == 1 and shown[0].items is not None:
@@ -238,7 +238,7 @@ class Script:
         return [Argument(text, origin) for text in fields if text or started]
 
     def single(self, source: str, *, quoted: bool = False, depth: int = 0) -> tuple[str, str]:
-        """The text of an assignment's right side, and why it can't be known (else empty)."""
+        """The text of an assignment's right side, and the reason if it is unknown (else empty)."""
         texts, why, length = [], "", 0
         for part in self._parts(source, quoted=quoted, depth=depth):
             texts.append(part.text)
@@ -275,7 +275,7 @@ class Script:
             return self._parameter(found, depth, quoted=quoted)
         own = OWN_FOLDER.match(piece)
         if own is not None and ".." not in own["rest"]:
-            return Part(self.own_folder)  # the one substitution that can be made without running anything
+            return Part(self.own_folder)  # the one substitution that needs no execution
         short = piece if len(piece) <= 60 else f"{piece[:57]}..."  # noqa: PLR2004  a line stays readable
         return Part(short, f"{short}, which only a shell can tell")
 
@@ -301,9 +301,9 @@ class Script:
         return Part(*own)
 
     def sum(self, text: str) -> int | None:
-        """The value of an arithmetic expression; None where a name is unknown or it is more than a sum.
+        """The value of an arithmetic expression; None if a name is unknown or it is more than a sum.
 
-        Division truncates towards zero, as a shell's does.
+        Division truncates towards zero, as in a shell.
         """
         if len(text) > LONGEST_SUM:
             return None

@@ -1,4 +1,4 @@
-"""Turns the text of a shell script into words and operators with their lines; expands and runs nothing."""
+"""Splits a shell script into words and operators with their lines; expands and runs nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<append>\+?)=")
 
 
 class Word(NamedTuple):
-    """One word as it is written; ``items`` are the words of ``NAME=(…)``, where the word is that."""
+    """One word as written; ``items`` are the words of an array ``NAME=(…)``."""
 
     source: str
     line: int
@@ -26,7 +26,7 @@ class Word(NamedTuple):
 
 
 def piece_end(text: str, at: int) -> int:
-    """Where the piece of a word that begins here ends: a quotation, an expansion, an escape, or plain characters."""
+    """The end of the piece of a word at ``at``: a quotation, an expansion, an escape, or plain characters."""
     char = text[at]
     if char == "\\":
         end = at + 2
@@ -53,7 +53,7 @@ def piece_end(text: str, at: int) -> int:
 
 
 class Lexer:
-    """Splits a text into words and operators; quotes and brackets left open are closed at its end."""
+    """Splits a text into words and operators; unclosed quotes and brackets are closed at its end."""
 
     def __init__(self, text: str, line: int = 1) -> None:
         self._text, self._at, self._line = text.replace("\r\n", "\n"), 0, line
@@ -71,13 +71,13 @@ class Lexer:
                 yield self._word()
 
     def _go(self, end: int) -> str:
-        """Go on to ``end``; the text up to there."""
+        """Advance to ``end``; returns the text up to there."""
         passed, self._at = self._text[self._at : end], end
         self._line += passed.count("\n")
         return passed
 
     def _skip_blanks(self) -> bool:
-        """Go past blanks, continued lines and comments; False at the end."""
+        """Skip blanks, continued lines and comments; returns False at the end."""
         found = BLANKS.match(self._text, self._at)
         self._go(found.end() if found else self._at)
         return self._at < len(self._text)
