@@ -1,1 +1,1 @@
-"""The HTTP side; reads immutable snapshots only."""
+"""The HTTP server; it only reads immutable snapshots."""

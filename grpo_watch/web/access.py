@@ -1,4 +1,4 @@
-"""Decides who is shown the page and the API: by peer, by the name asked for, and by token."""
+"""Decides who may see the page and the API: by peer, requested host name, and token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from grpo_watch.errors import ConfigError
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 FORWARDED = frozenset({"forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"})
-"""Headers of proxies, besides ``X-Forwarded-…``: behind one, a peer on this machine may be any host."""
+"""Proxy headers, besides ``X-Forwarded-…``: behind a proxy, a peer on this machine may be any host."""
 
 COOKIE_SECONDS = 30 * 86_400
 ASKED = (
@@ -30,7 +30,7 @@ log = logging.getLogger("grpo_watch.web")
 
 @dataclass(frozen=True, slots=True)
 class OwnToken:
-    """The token that a daemon made for itself."""
+    """The token that a daemon generated."""
 
     text: str
 
@@ -41,10 +41,10 @@ class OwnToken:
 
 @dataclass(frozen=True, slots=True)
 class AccessKeys:
-    """What opens the page.
+    """The keys to the page.
 
-    ``token``: what a client must know; None: nothing. ``anywhere``: also clients that are not on this machine are
-    answered, because the settings name a token, or because TLS refuses those without a known certificate.
+    ``token``: required of every client; None: none is. ``anywhere``: clients on other machines are served too, because
+    the settings name a token, or because TLS refuses those without a known certificate.
     """
 
     token: SecretFile | OwnToken | None = None
@@ -55,7 +55,7 @@ class Guard:
     """Refuses requests.
 
     Args:
-        keys: what opens the page.
+        keys: the keys to the page.
         hosts: names under which it may be opened, besides those of the loopback address.
     """
 
@@ -64,15 +64,15 @@ class Guard:
         self._hosts = LOCAL_HOSTS | {host.lower() for host in hosts}
 
     def refuse_unknown_host(self, request: Request) -> Response | None:
-        """The refusal of a request that asks for an unknown host name; None when the name is known."""
+        """The refusal of a request for an unknown host name; None if the name is known."""
         if _host_name(request.headers.get("host", "")) in self._hosts:
             return None
         return PlainTextResponse("unknown Host header; add it to web: allowed_hosts\n", 421)
 
     def refusal(self, request: Request) -> Response | None:
-        """What is answered instead of what was asked for; None: the client may have that.
+        """The response to a request that is refused or redirected; None if it is allowed.
 
-        A link with the right token sets a cookie and leads to the page without it in the address.
+        A link with the right token sets a cookie and redirects to the page without the token in the address.
         """
         if not self._keys.anywhere and not _is_local(request):
             return PlainTextResponse("the status page is only available on the local machine; use an SSH tunnel\n", 403)
@@ -97,13 +97,13 @@ def _bearer(request: Request) -> str:
 
 
 def _cookie(token: str) -> tuple[str, str]:
-    """Name and value of the cookie that stands for a token; another of each daemon: a host's ports share them."""
+    """Name and value of the token's cookie; the name differs by daemon, because all ports of a host share cookies."""
     digest = hmac.new(token.encode(), b"grpo-watch page", hashlib.sha256).hexdigest()
     return f"grpo-watch-{digest[:8]}", digest[8:]
 
 
 def _let_in(name: str, cookie: str, *, secure: bool) -> Response:
-    """``Lax``: links in messages lead from other sites to the page, which changes nothing."""
+    """Set the cookie and redirect; ``Lax``, as links in messages lead from other sites to the read-only page."""
     response = Response(status_code=303, headers={"Location": "./"})
     response.set_cookie(name, cookie, COOKIE_SECONDS, secure=secure, httponly=True, samesite="lax")
     return response
@@ -124,7 +124,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_local(request: Request) -> bool:
-    """Whether the peer is on this machine and is no proxy."""
+    """Whether the peer is on this machine and not a proxy."""
     proxied = any(name in FORWARDED or name.startswith("x-forwarded-") for name in request.headers)
     return request.client is not None and not proxied and is_loopback(request.client.host)
 
@@ -132,7 +132,7 @@ def _is_local(request: Request) -> bool:
 def _host_name(header: str) -> str:
     """The ``Host`` header without its port.
 
-    Only known names pass: a page of another site whose name leads to this machine sends its own name.
+    Only known names pass: a page of another site whose name resolves to this machine sends its own name.
     """
     name, colon, port = header.lower().rpartition(":")
     return name if colon and port.isdigit() else header.lower()

@@ -1,4 +1,4 @@
-"""Answers of the page and the API: each is made once per change, and not sent again to a client that has it."""
+"""Responses of the page and the API: rendered once per change, and not sent again to a client that has them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ TYPES: Mapping[str, str] = {
 SMALL = 1_000
 """Bytes below which compression is not worth it."""
 MOST_KEPT, MOST_BYTES = 64, 4 * 1024 * 1024
-"""Answers kept at once, and their bytes: of a long run they take 0.1 MB. The one made longest ago goes first."""
+"""Most answers kept, and most bytes of them: those of a long run take 0.1 MB. The oldest goes first."""
 READ_SECONDS = 15.0
-"""How old "last read" of a source may be on a page: answers differ by it no more often."""
+"""Steps in which "last read" of a source changes on a page, so that answers change no more often."""
 PACKED: Mapping[str, str] = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
 
 Basis = Sequence[object]
-"""What an answer rests on; snapshots count as the same as long as they are one object: the daemon keeps one until
-something changes."""
+"""The data of an answer; snapshots are compared by identity: the daemon keeps the same object until a change."""
 
 
 @dataclass(slots=True)
 class Kept:
-    """An answer: its content, its name, and its compressed form once a client took that."""
+    """An answer: its body, its ETag, and its compressed form after the first client that accepts it."""
 
     basis: Basis
     content: bytes
@@ -50,7 +49,7 @@ class Kept:
     packed: bytes = b""
 
     def response(self, request: Request) -> Response:
-        """304 for a client that has it; compressed where the client accepts it."""
+        """304 for a client that has it, else the body; compressed if the client accepts it."""
         if self.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers={"ETag": self.tag})
         headers = {"ETag": self.tag}
@@ -61,18 +60,18 @@ class Kept:
 
 
 class Answers:
-    """JSON answers by path and query, kept while what they rest on stays the same."""
+    """JSON answers by path and query, kept while their data stay the same."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Kept] = {}
 
     def kept(self, request: Request, basis: Basis) -> Response | None:
-        """The answer that was made on this basis; None: it has to be made."""
+        """The kept answer if it was made from the same data, else None."""
         found = self._kept.get(_place(request))
         return found.response(request) if found is not None and same(found.basis, basis) else None
 
     def made(self, request: Request, basis: Basis, document: Any) -> Response:
-        """The answer of a document that was made on this basis."""
+        """Render and keep a document made from these data."""
         content = strict(document).encode()
         made = Kept(basis, content, f'W/"{blake2b(content, digest_size=8).hexdigest()}"')
         self._kept.pop(_place(request), None)
@@ -86,7 +85,7 @@ class Answers:
 
 
 def basis_of(*runs: RunOverview) -> list[object]:
-    """What answers about these runs rest on. When their files were last read counts in steps of ``READ_SECONDS``."""
+    """The data of answers about these runs. The time their files were last read counts in steps of ``READ_SECONDS``."""
     found: list[object] = []
     for run in runs:
         channels = [
@@ -97,7 +96,7 @@ def basis_of(*runs: RunOverview) -> list[object]:
 
 
 def same(one: Basis, other: Basis) -> bool:
-    """Whether two answers rest on the same."""
+    """Whether two answers have the same data."""
     if one is other:
         return True
     pairs = zip(one, other, strict=False)
@@ -106,24 +105,24 @@ def same(one: Basis, other: Basis) -> bool:
 
 
 def problem(status: int, text: str) -> Response:
-    """An error as the API gives it."""
+    """An error response of the API."""
     return Response(strict({"error": text}).encode(), status, media_type=JSON)
 
 
 def strict(value: Any) -> str:
-    """Strict JSON; NaN and infinities are the strings that JavaScript's ``Number()`` understands.
+    """Strict JSON; NaN and infinities become strings that JavaScript's ``Number()`` understands.
 
-    Most values are strict as they are, and looking at each of thousands of numbers takes a while.
+    Tries plain encoding first: most values are strict already, and checking thousands of numbers takes a while.
     """
     with suppress(ValueError):  # NaN or an infinity
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-        if "\\ud" not in text:  # half of a pair, perhaps
+        if "\\ud" not in text:  # perhaps half of a surrogate pair
             return text
     return json.dumps(plain(value), separators=(",", ":"))
 
 
 class Assets:
-    """The page's own files: every one below ``web/static`` of a known type, read once, by its path there."""
+    """The page's own files: all below ``web/static`` with a known type, read once, by their path there."""
 
     def __init__(self) -> None:
         self._files = {
@@ -132,7 +131,7 @@ class Assets:
         self._packed: dict[str, bytes] = {}
 
     def answer(self, name: str, accept_encoding: str) -> Response | None:
-        """The file, compressed where the client takes that; None where there is no such file."""
+        """The file, compressed if the client accepts that; None if there is no such file."""
         content = self._files.get(name)
         if content is None:
             return None

@@ -1,4 +1,4 @@
-"""The HTTP side: metrics and health for machines, a status page and an API for people on this machine."""
+"""The HTTP application: metrics and health for machines, a status page and an API for people on this machine."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def make_app(
         watch: the daemon.
         clock: Unix seconds, for lags.
         allowed_hosts: names under which people may open the page, besides those of the loopback address.
-        keys: what opens the page to peers that are not on this machine; None: nothing does.
-        loopback: it listens on a loopback address: a browser on this machine is all that a page of another site could
-            reach it by, so ``/metrics`` looks at the name that is asked for too.
+        keys: the keys to the page for peers on other machines; None: they are refused.
+        loopback: it listens on a loopback address: another site's page could reach it only through a browser on this
+            machine, so ``/metrics`` checks the host name too.
     """
     guard = Guard(keys or AccessKeys(), allowed_hosts)
     register_url_convertor("run", _RunName())
@@ -79,7 +79,7 @@ def make_app(
 
 
 def _in_turn(endpoint: Endpoint, lane: asyncio.Lock) -> Endpoint:
-    """One answer after the other: a client that asks for health waits for one of them at most."""
+    """Answer one request at a time, so that a health check waits for at most one of them."""
 
     async def answered(request: Request) -> Response:
         async with lane:
@@ -104,7 +104,7 @@ def _health_of(watch: Daemon) -> dict[str, Endpoint]:
 
 
 def _metrics_of(exporter: Exporter, guard: Guard | None) -> Endpoint:
-    """With a guard only for those who ask for a known name."""
+    """The endpoint of ``/metrics``; with a guard only for requests with a known host name."""
 
     async def metrics(request: Request) -> Response:
         if guard is not None and (refused := guard.refuse_unknown_host(request)) is not None:
@@ -117,12 +117,12 @@ def _metrics_of(exporter: Exporter, guard: Guard | None) -> Endpoint:
 
 
 def _failed(_: Request, __: Exception) -> Response:
-    """The server closes the connection afterwards; without the header a client would reuse it."""
+    """The response to an internal error; its header says that the server closes the connection."""
     return PlainTextResponse("Internal Server Error", 500, {"Connection": "close"})
 
 
 class _Site:
-    """The answers that are not about one run."""
+    """The endpoints that are not about one run."""
 
     def __init__(self, watch: Daemon, answers: Answers) -> None:
         self.watch, self.answers, self.assets = watch, answers, Assets()
@@ -191,7 +191,7 @@ class _Site:
         )
 
     def _basis(self, picture: DaemonSnapshot) -> Basis:
-        """What answers about all runs rest on; one object for all of them, as long as it is the same."""
+        """The data of answers about all runs; the same object as long as they are unchanged."""
         fresh = [*basis_of(*picture.shown), picture.problems]
         if not same(self._all, fresh):
             self._all = fresh
@@ -212,9 +212,9 @@ def _guarded(endpoint: Endpoint, guard: Guard) -> Endpoint:
 
 
 def _note(request: Request, response: Response) -> None:
-    """Say at info level who opened the page or the API; a query may hold what somebody looks for, and is left out.
+    """Log at info level who opened the page or the API; queries may be private and are left out.
 
-    So is each question of an open page to which there is nothing new.
+    Polls of an open page without news are left out, too.
     """
     if response.status_code == HTTPStatus.NOT_MODIFIED:
         return
@@ -224,7 +224,7 @@ def _note(request: Request, response: Response) -> None:
 
 
 class _RunName(Convertor[str]):
-    """A run's name in a path: names of folders may hold a line end, which Starlette's ``path`` stops at."""
+    """A run's name in a path: folder names may contain line ends, at which Starlette's ``path`` stops."""
 
     regex = "(?s:.*)"
 

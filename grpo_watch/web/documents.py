@@ -66,7 +66,7 @@ def run_document(run: RunOverview) -> dict[str, Any]:
 
 
 def rule_document(rule: RuleView, snapshot: RunSnapshot) -> dict[str, Any]:
-    """A rule on the run; ``blindness`` says which kind of blind a blind one is, ``text`` the reason to the reader."""
+    """A rule of the run; ``blindness`` is the kind of a blind one, ``text`` the reason for people."""
     blind = blindness(rule, snapshot).value if rule.status is RuleStatus.BLIND else None
     status = {"rule": rule.rule, "severity": rule.severity.value, "status": rule.status.value}
     text = sentence_words(snapshot.language, rule.reason)
@@ -74,7 +74,7 @@ def rule_document(rule: RuleView, snapshot: RunSnapshot) -> dict[str, Any]:
 
 
 def coverage_document(snapshot: RunSnapshot) -> dict[str, Any]:
-    """How much of the run could be judged; ``text`` is what every report shows."""
+    """How much of the run could be judged; ``text`` is the line that every report shows."""
     found = coverage(snapshot)
     return {
         "text": coverage_line(snapshot),
@@ -100,7 +100,7 @@ def alert_documents(snapshot: RunSnapshot) -> list[dict[str, Any]]:
 
 
 def finding_document(finding: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
-    """One of the findings of a run; numbers that are not finite stay so for ``answers.strict``."""
+    """One finding of a run; numbers that are not finite stay so for ``answers.strict``."""
     status = "firing" if finding.resolved_step is None else "resolved"
     return {**in_full(finding, snapshot), "key": finding.key, "status": status, "evidence": dict(finding.evidence)}
 
@@ -108,7 +108,7 @@ def finding_document(finding: Finding, snapshot: RunSnapshot) -> dict[str, Any]:
 def brief_document(run: RunOverview) -> dict[str, Any]:
     """One run as the overview shows it, without its rules.
 
-    ``eta_seconds`` is what remains at the run's own pace; ``top`` the finding that a person should read first.
+    ``eta_seconds`` is the remaining time at the run's own pace; ``top`` the finding to read first.
     """
     snapshot = run.snapshot
     whole = run_document(run)
@@ -206,7 +206,7 @@ class OverviewQuery:
     """Which runs a page shows. ``q``: words that must all occur in name, framework, labels or open findings.
 
     ``verdict``: verdicts between commas, empty for all; ``state``: ``running``, ``ended`` or empty; ``sort``: one of
-    ``ORDERS``. What is not understood counts as not given.
+    ``ORDERS``. Unknown values are ignored.
     """
 
     q: str = ""
@@ -218,7 +218,7 @@ class OverviewQuery:
 
 
 def query_of(query: Mapping[str, str]) -> OverviewQuery:
-    """Read the parameters of a query string."""
+    """Parse the parameters of a query string."""
     texts = defaultdict(str, {name: text[:200] for name, text in query.items()})
     numbers = {name: int(texts[name]) for name in ("offset", "limit") if texts[name].isdecimal()}
     return OverviewQuery(
@@ -271,7 +271,7 @@ def _holds(words: Sequence[str], run: RunOverview) -> bool:
 
 
 def runbook_document(name: str, rules: RuleSet) -> dict[str, Any] | None:
-    """The runbook of a rule in force: title, summary, sections of ``["p", "text", ["code", "x"]]``; None: no such."""
+    """The runbook of a rule in force: title, summary, sections of ``["p", "text", ["code", "x"]]``; None if unknown."""
     rule = next((rule for rule in rules.rules if rule.name == name), None)
     if rule is None:
         return None
@@ -287,7 +287,7 @@ def runbook_document(name: str, rules: RuleSet) -> dict[str, Any] | None:
 
 
 def effective(rule: Rule, rules: RuleSet) -> dict[str, Any]:
-    """A rule as it is in force: distances, and each parameter with its value."""
+    """A rule as in force: distances, and each parameter with its value."""
     return {
         "enabled": rule.enabled,
         "when": rule.when,
@@ -299,7 +299,7 @@ def effective(rule: Rule, rules: RuleSet) -> dict[str, Any]:
 
 
 def _sections(blocks: Sequence[list[Any]]) -> Iterator[dict[str, Any]]:
-    """What stands under each second-level heading; the title and the summary precede the first one."""
+    """The content below each second-level heading; the title and the summary precede the first one."""
     number, titles = -1, []
     counted = []
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Bounds what a connection may cost: no bodies, small heads, one request after the other, answers that are taken."""
+"""Limits the cost of a connection: no bodies, small heads, one request at a time, answers that are read."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 128
-"""At once, where descriptors are plenty. A further one takes the place of the oldest."""
+"""Most connections at once, if descriptors are plenty. A further one replaces the oldest."""
 BACKLOG = 64
-"""Connections that are completed before they are accepted; asyncio accepts so many of them in one turn."""
+"""Connections completed before they are accepted; asyncio accepts at most this many in one turn."""
 _SHARE = 16
-"""Of the descriptors of the process, one in so many is for connections, and as many for those just accepted."""
+"""One in so many of the process's descriptors is for connections, and as many for those just accepted."""
 MOST_REQUESTS = 100
-"""Of one connection: a page that is looked at asks so often in 40 s, a Prometheus in 25 minutes."""
+"""Most requests of one connection: an open page makes so many in 40 s, a Prometheus in 25 minutes."""
 MOST_UNTAKEN = 32 * 1024 * 1024
-"""Bytes of answers that clients have not taken yet, all together: a thousand runs' ``/metrics`` are about 10 MB."""
+"""Most unread bytes of all answers together: a thousand runs' ``/metrics`` are about 10 MB."""
 PATIENCE = 10.0
-"""Seconds in which a connection must have asked something new and taken the answer."""
+"""Seconds in which a connection must have sent a new request and read its answer."""
 MAX_HEAD = 16_384
-"""Bytes of a request's line and headers."""
+"""Most bytes of a request's line and headers."""
 _REFUSED = b"requests have no body here\n"
 _TOO_LONG = b"the request's line and headers are too long\n"
 _PLAIN = ((b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close"))
 
 
 def room(most: int) -> int:
-    """``most``, or fewer where the process may open few descriptors: logs and receivers need theirs."""
+    """``most``, or fewer if the process may open few descriptors: logs and receivers need theirs."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // _SHARE))
 
 
 class SlowClientLimit(H11Protocol):
-    """Ends a connection that drips its request, or does not read its answer; answers non-HTTP with our headers.
+    """Ends a connection that drips its request or does not read its answer; answers non-HTTP with our headers.
 
     A client that sends a request before it has the last answer (pipelining, which neither browsers nor Prometheus do)
-    gets that answer and no more: all clients wait in one line, in which each has one place.
+    gets that answer and no more: all clients share one queue, in which each has one place.
 
     Args:
-        connections: those of one server, the oldest first.
-        options: uvicorn's own.
+        connections: the server's connections, the oldest first.
+        options: uvicorn's options.
     """
 
     patience = PATIENCE
@@ -55,7 +55,7 @@ class SlowClientLimit(H11Protocol):
         self._room, self._requests = room(MAX_CONNECTIONS), 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Start to look; where there are too many connections, end the oldest, so that silent ones keep nobody out."""
+        """Start the watch; if there are too many connections, close the oldest, so that silent ones keep nobody out."""
         super().connection_made(transport)
         self._open[self] = None
         if len(self._open) > self._room:
@@ -66,13 +66,13 @@ class SlowClientLimit(H11Protocol):
         self._look_again = self.loop.call_later(self.patience, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop looking."""
+        """End the watch."""
         self._open.pop(self, None)
         self._look_again.cancel()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
-        """Begin the request that has arrived, if one has; the answer says where it is the connection's last one."""
+        """Begin a request that has arrived; marks its answer if it is the connection's last."""
         before = self.cycle
         super().handle_events()
         cycle: Any = self.cycle  # none before the first request
@@ -85,7 +85,7 @@ class SlowClientLimit(H11Protocol):
             cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
-        """Where too much waits for clients that don't read, end the connection that has waited longest."""
+        """If too many bytes wait for clients that don't read, close the connection that has waited longest."""
         super().on_response_complete()
         while sum(map(_untaken, self._open)) > MOST_UNTAKEN:
             slow = next(filter(_untaken, self._open))
@@ -93,16 +93,17 @@ class SlowClientLimit(H11Protocol):
             slow.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, with the headers that every answer has (uvicorn leaves them out here)."""
+        """Answer input that is not HTTP, with the headers of every answer (uvicorn leaves them out here)."""
         headers = [*self.server_state.default_headers, *_PLAIN]
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=msg.encode()), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event))
         self.transport.close()
 
     def _look(self) -> None:
-        """The same request as the last time, or still none: idle connections are closed earlier by uvicorn itself.
+        """Close the connection if it has not finished or begun a request since the last call.
 
-        An answer that is not begun is waited for: the daemon is slow, not the client.
+        Idle connections are closed earlier by uvicorn itself. An answer that is not begun is waited for: the daemon is
+        slow, not the client.
         """
         if self.cycle is self._seen and (self.cycle is None or self.cycle.response_started):
             self.transport.abort()
@@ -116,10 +117,10 @@ def _untaken(connection: SlowClientLimit) -> int:
 
 
 class BodyLimit:
-    """Refuses requests with a body, and with too long a head: h11 bounds it only as long as it is not complete.
+    """Refuses requests with a body, or with too long a head, which h11 only bounds while it is incomplete.
 
     Args:
-        app: what answers the others.
+        app: the application for all other requests.
     """
 
     def __init__(self, app: ASGIApp) -> None:

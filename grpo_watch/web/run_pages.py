@@ -1,4 +1,4 @@
-"""The answers about one run or two, which are named by slug, or as metrics do by name."""
+"""The endpoints about one run or two, named by slug, or by name as in metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from grpo_watch.web.answers import Answers, basis_of, problem
 from grpo_watch.web.documents import detail_document, effective, rule_document
 
 WatchedRows: TypeAlias = tuple[RunSnapshot, Series]
-"""A run as the daemon has it: its snapshot and its rows, fewer than were logged where it is long."""
+"""A run in the daemon: its snapshot and its rows, thinned if it is long."""
 DocumentOf: TypeAlias = Callable[[RunOverview], dict[str, Any]]
 
 
@@ -36,26 +36,26 @@ class RunPages:
     Args:
         watch: the daemon.
         clock: Unix seconds.
-        answers: keeps what was made.
+        answers: the cache of responses.
     """
 
     def __init__(self, watch: Daemon, clock: Callable[[], float], answers: Answers) -> None:
         self._watch, self._clock, self._answers = watch, clock, answers
 
     async def detail(self, request: Request) -> Response:
-        """Verdict, findings, sources, settings, and the rules as they are for the run."""
+        """Verdict, findings, sources, settings, and the rules with their status."""
         return self._about(
             request, lambda run: {**detail_document(run), "rules": self._rules(run), "version": __version__}
         )
 
     async def series(self, request: Request) -> Response:
-        """Thinned history: ``step`` and each metric, lists of one length, None where there is no value."""
+        """Thinned history: ``step`` and each metric, lists of one length, None for a missing value."""
         return self._about(
             request, lambda run: {"run": run.snapshot.run, "series": columns_document(self._run_detail(run).series)}
         )
 
     async def charts(self, request: Request) -> Response:
-        """What its charts draw."""
+        """The data of the run's charts."""
 
         def document(run: RunOverview) -> dict[str, Any]:
             shown = self._run_detail(run)
@@ -64,7 +64,7 @@ class RunPages:
         return self._about(request, document)
 
     async def batches(self, request: Request) -> Response:
-        """Which completions of its newest batches are equal."""
+        """Which completions of the newest batches are equal."""
         return self._about(request, lambda run: batches_document(self._run_detail(run)))
 
     async def compared(self, request: Request) -> Response:
@@ -85,7 +85,7 @@ class RunPages:
         return self._answers.made(request, basis, document)
 
     async def report(self, request: Request) -> Response:
-        """The report of one run as Markdown, with ``?format=html`` as a file that a browser saves."""
+        """The report of one run as Markdown, with ``?format=html`` as an HTML file to save."""
         name, form = request.path_params["slug"], request.query_params.get("format", "markdown")
         run = self._named(name)
         if run is None:
@@ -105,7 +105,7 @@ class RunPages:
         return self._answers.kept(request, basis) or self._answers.made(request, basis, document_of(run))
 
     def _named(self, name: str) -> RunOverview | None:
-        """The run with this slug, else with this name, as it is or as a label."""
+        """The run with this slug, else with this name, as it is or as a label value; None if unknown."""
         shown = self._watch.snapshot().shown
         named = (run for run in shown if name in {run.snapshot.run, label_value(run.snapshot.run)})
         return next((run for run in shown if run.slug == name), None) or next(named, None)
@@ -114,7 +114,7 @@ class RunPages:
         return self._watch.detail(run.snapshot.run)
 
     def _rules(self, run: RunOverview) -> list[dict[str, Any]]:
-        """Each rule of the run with its status and, where it is still in force, how it is set."""
+        """Each rule of the run with its status and, if still in force, its configuration."""
         rules = self._watch.rules()
         known = {rule.name: rule for rule in rules.rules}
         snapshot, views = run.snapshot, []
@@ -134,7 +134,7 @@ def _choice(run: RunOverview) -> dict[str, Any]:
 def compared(a: WatchedRows, b: WatchedRows) -> tuple[dict[str, Any], bool]:
     """The document of ``diff``, and whether it rests on all rows.
 
-    Of a long run the daemon has only some. Then metrics are not compared.
+    The daemon has only some rows of a long run. Then metrics are not compared.
     """
     from grpo_watch.report.check_document import RunReport  # noqa: PLC0415  few daemons need it
     from grpo_watch.report.compare import compare, document  # noqa: PLC0415  the same
@@ -157,9 +157,9 @@ def reported(run: WatchedRows, form: str, now: float) -> str:
 def charts_document(snapshot: RunSnapshot, rows: Series, keys: Mapping[str, str]) -> dict[str, Any]:
     """The charts of a run over its steps.
 
-    ``bands`` are what alerts cover, ``resumes`` where an attempt went on. Each chart names the ``rules`` whose findings
-    it shows evidence of; the one that shows the top finding's is the ``lead``. ``keys`` is what the run's own rows call
-    each metric: the ``key`` of a line.
+    ``bands`` are the steps of alerts, ``resumes`` those at which an attempt continued. Each chart names the ``rules``
+    whose evidence it shows; the one with the top finding's is the ``lead``. ``keys`` maps metrics to the run's own
+    names, the ``key`` of a line.
     """
     return {
         "rows": rows.logged,
@@ -171,7 +171,7 @@ def charts_document(snapshot: RunSnapshot, rows: Series, keys: Mapping[str, str]
 
 
 def _with_keys(chart: dict[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    """The chart; each line names the key that the run's own rows have for it (None: it is computed here)."""
+    """The chart with the run's own key for each line (None: computed by grpo-watch)."""
     return {**chart, "lines": [{**line, "key": keys.get(line["name"])} for line in chart["lines"]]}
 
 
@@ -185,20 +185,20 @@ def _batch(view: BatchView) -> dict[str, Any]:
 
 
 def _listed(group: ListedGroup) -> dict[str, Any]:
-    """The rows of a group; ``prompt`` and ``texts`` are None unless the settings ask for them."""
+    """The rows of a group; ``prompt`` and ``texts`` are None unless the settings allow them."""
     prompt, texts = (group.shown[0], list(group.shown[1:])) if group.shown else (None, [])
     columns = {"lengths": group.length_column(), "scores": group.score_columns()}
     return {**columns, "prompt": prompt, "texts": texts or None}
 
 
 def _resumes(rows: Series) -> list[dict[str, Any]]:
-    """Where each attempt but the first begins."""
+    """The first step of each attempt but the first."""
     places = sorted(zip(*rows.places, strict=True))
     begins = [after for before, after in pairwise(places) if after[0] != before[0]]
     return [{"attempt": attempt, "at": step} for attempt, step in begins]
 
 
 def columns_document(rows: Series) -> dict[str, Any]:
-    """``step`` and each metric, lists of one length; None where there is no value."""
+    """``step`` and each metric, lists of one length; None for a missing value."""
     picked = rows.pick(rows.metrics, STORED_ROWS)
     return {"step": picked.steps, **picked.columns}

@@ -18,7 +18,7 @@ from grpo_watch.web.limits import BACKLOG, MAX_HEAD, SlowClientLimit, room
 
 STOP_SECONDS = 2
 SECURITY_HEADERS: Mapping[str, str] = {
-    # The page's own files and nothing else; texts never become markup, not even through a script.
+    # Only the page's own files; texts never become markup, not even through a script.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'",
@@ -35,7 +35,7 @@ def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one.
 
     Raises:
-        UsageError: the address is taken, not of this machine, or not allowed.
+        UsageError: the address is in use, not of this machine, or not permitted.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -50,25 +50,25 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address(listener: socket.socket) -> str:
-    """``HOST:PORT`` as it is bound, an IPv6 host in brackets."""
+    """The bound address as ``HOST:PORT``, an IPv6 host in brackets."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Server:
-    """uvicorn in a thread of its own; every answer has ``SECURITY_HEADERS``, those that it gives by itself too.
+    """uvicorn in its own thread; every answer has ``SECURITY_HEADERS``, also uvicorn's own.
 
     Args:
         app: the ASGI application.
         listener: a bound socket; closed by ``stop``.
-        tls: what the connections are encrypted with; None: they are not.
+        tls: the TLS context; None: no encryption.
     """
 
     def __init__(self, app: Any, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
-            log_level="error",  # what a client sends is no warning
+            log_level="error",  # errors of clients are no warnings
             access_log=False,
             lifespan="off",
             http=partial(SlowClientLimit, {}),  # type: ignore[arg-type]  # what makes one does as well as its class
@@ -85,15 +85,15 @@ class Server:
         config.ssl = tls
         self._listener = listener
         self._server = uvicorn.Server(config)
-        self._server.server_state.default_headers = config.encoded_headers  # also before its first second
+        self._server.server_state.default_headers = config.encoded_headers  # already before its first second
         self.thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self.thread.start()
 
     def stop(self) -> None:
-        """Stop answering; waits for answers under way, not for idle connections."""
+        """Stop serving; waits for answers under way, not for idle connections."""
         self._server.should_exit = True
         self.thread.join(STOP_SECONDS + 1)
         self._listener.close()
@@ -103,10 +103,10 @@ class Server:
 
 
 def tls_context(certificate: Path, key: SecretFile, client_authority: Path | None = None) -> ssl.SSLContext:
-    """What encrypted connections are made with.
+    """The TLS context of the server.
 
     Args:
-        certificate: PEM, with the certificates between it and its authority.
+        certificate: PEM, with intermediate certificates.
         key: PEM.
         client_authority: PEM; signs the certificates that clients must show. None: clients need none.
 
