@@ -1,1 +1,1 @@
-"""Users' YAML files (``grpo-watch.yaml`` and rule packs) become checked, frozen values; mistakes name file and line."""
+"""Turns users' YAML (``grpo-watch.yaml`` and rule packs) into checked, frozen values; errors name file and line."""

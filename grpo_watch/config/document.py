@@ -28,11 +28,11 @@ MAX_BYTES = 1_000_000
 _NOT_A_MAPPING = "must contain `key: value` lines"
 
 Path_: TypeAlias = "tuple[str | int, ...]"
-"""Where a value is in the document: ``("rules", 2, "params", "k")``."""
+"""The place of a value in the document: ``("rules", 2, "params", "k")``."""
 
 
 class Document(Struct, frozen=True):
-    """The values of a file; ``place_of`` locates one of them."""
+    """The values of a file; ``place_of`` locates each of them."""
 
     file: str
     value: Any
@@ -40,7 +40,7 @@ class Document(Struct, frozen=True):
     values: Mapping[Path_, FilePlace]
 
     def place_of(self, path: Path_, *, key: bool = False) -> FilePlace:
-        """The place of a value (or of its key), or of the nearest known one around it."""
+        """The place of a value (or of its key), or of the nearest enclosing one that is known."""
         known = self.keys if key else self.values
         for length in range(len(path), -1, -1):
             if path[:length] in known:
@@ -48,14 +48,14 @@ class Document(Struct, frozen=True):
         return FilePlace(self.file, 1)
 
     def at(self, path: Path_) -> Any:
-        """The value at a path that is in the document."""
+        """The value at a path, which must exist."""
         value = self.value
         for part in path:
             value = value[part]
         return value
 
     def below(self, path: Path_) -> Document:
-        """The part of the document under ``path``, as a document of its own; places stay those of the file."""
+        """The part of the document under ``path``, as a document; places stay those of the file."""
         start = len(path)
         keys = {known[start:]: place for known, place in self.keys.items() if known[:start] == path}
         values = {known[start:]: place for known, place in self.values.items() if known[:start] == path}
@@ -83,7 +83,7 @@ def read_document(path: Path, error: type[LocatedError]) -> Document:
 
 
 def parse_document(text: str, file: str, error: type[LocatedError]) -> Document:
-    """The same for text that was already read; ``file`` is what errors call it."""
+    """Like ``read_document``, for text already read; ``file`` is its name in errors."""
     loader = _Loader(text)
     try:
         refuse_bombs(text)
@@ -108,7 +108,7 @@ def parse_document(text: str, file: str, error: type[LocatedError]) -> Document:
 
 
 class KeyProblem(ValueError):  # noqa: N818  what is wrong with a value
-    """What is wrong with the value of one key of a model."""
+    """The value of one key of a model is invalid; the text says why."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(problem)
@@ -116,7 +116,7 @@ class KeyProblem(ValueError):  # noqa: N818  what is wrong with a value
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """``did you mean …?`` for a misspelt name; None where nothing is near."""
+    """``did you mean …?`` for a misspelt name; None if no name is near."""
     near = difflib.get_close_matches(name, sorted(known), 1)
     return f"did you mean {near[0]}?" if near else None
 
@@ -124,7 +124,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 LABEL_NAME = r"^[a-zA-Z_][a-zA-Z0-9_]*$(?!\n)"
 HEADER_NAME = r"^[A-Za-z0-9-]+$(?!\n)"
 RULE_NAME = r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$(?!\n)"
-"""Python's $ lets a line end through."""
+"""Python's ``$`` also matches before a final line end, hence ``(?!\\n)``."""
 _ALLOWED = MappingProxyType(
     {
         LABEL_NAME: "letters, digits and _, and not begin with a digit",
@@ -132,7 +132,7 @@ _ALLOWED = MappingProxyType(
         RULE_NAME: "words of lowercase letters and digits, joined by hyphens (kl-too-high)",
     }
 )
-"""What a pattern lets through, as the end of ``must consist of``."""
+"""The characters a pattern allows, as the end of ``must consist of``."""
 _KINDS = MappingProxyType(
     {
         "str": "a text",
@@ -144,10 +144,10 @@ _KINDS = MappingProxyType(
         **dict.fromkeys(("object", "dict"), "a mapping"),
     }
 )
-"""What msgspec calls a kind of value (of a ``type`` it has Python's names) → what people do."""
+"""msgspec's name of a kind of value (of a ``type``: Python's) → the name used in messages."""
 _SCALARS = frozenset({"bool", "int", "float", "str"})
 _AT = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*?)(?:\[\.\.\.\].*)?`\Z")
-"""Where it is, as far as msgspec says: of a mapping with free keys, not which of them."""
+"""The place in msgspec's message; for a mapping with free keys it doesn't say which key."""
 _PART = re.compile(r"\.(\w+)|\[(\d+)\]")
 _NAMED = re.compile(r"Object (?P<what>contains unknown field|missing required field) `(?P<name>.*)`\Z", re.DOTALL)
 _LENGTH = re.compile(r" of length (?P<sign>>=|<=) (?P<bound>\d+)\Z")
@@ -162,11 +162,11 @@ def first_problem(
     at: Path_ = (),
     instead: Mapping[str, str] | None = None,
 ) -> LocatedError:
-    """The complaint of a model as one line with its place.
+    """The error of a model as one line with its place.
 
     ``models`` are those whose keys and kinds may be suggested; ``at`` is where the first one's value is.
-    ``instead`` says what to use for unknown types and keys that people expect: a key at the
-    top by its name, others as ``type.key``, or ``*.key`` for any place.
+    ``instead`` says what to use instead of unknown types and keys that people expect: a top-level key is given by its
+    name, others as ``type.key``, or ``*.key`` for any place.
     """
     text, better = str(invalid), instead or {}
     found = _AT.search(text)
@@ -208,7 +208,7 @@ def _unknown_key(
 
 
 def _in_words(problem: str, path: Path_, models: Sequence[type[msgspec.Struct]]) -> str:
-    """What msgspec says of a value, as people would: ``must be a number, not a text``."""
+    """msgspec's message about a value in plain words: ``must be a number, not a text``."""
     wrong = _WRONG_KIND.fullmatch(problem)
     if wrong and wrong["wanted"].startswith("object"):
         return _NOT_A_MAPPING

@@ -1,6 +1,6 @@
-"""Kinds of values that ``grpo-watch.yaml`` holds: paths, secrets, addresses, rates, shares, settings of a run.
+"""Types of values in ``grpo-watch.yaml``: paths, secrets, addresses, rates, shares, settings of a run.
 
-Secrets must not appear in logs or in ``grpo-watch config``: a file that holds one, and a URL that may.
+Secrets must not appear in logs or in ``grpo-watch config``, so they are read from files, and URLs are masked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BROKEN = "invalid host or port in the URL; percent-encode special characters in
 
 
 class SecretFile:
-    """Where a secret is kept; its content is read when it is used and never stored."""
+    """The file of a secret; its content is read at each use and never stored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,19 +67,19 @@ class SecretFile:
         return text
 
     def read_url(self) -> Url:
-        """The content as an address.
+        """The content as a URL.
 
         Raises:
-            ConfigError: as ``read``, or it is no address.
+            ConfigError: as ``read``, or the content is not a URL.
         """
         try:
             return Url(self.read())
-        except ValueError as problem:  # of Url, which repeats nothing
+        except ValueError as problem:  # of Url, whose text quotes nothing
             raise ConfigError(f"the secret is not a URL: {problem}", FilePlace(str(self.path))) from None
 
 
 def _refuse_open_files(mode: int, place: FilePlace) -> None:
-    """A group may read a secret (Kubernetes gives files to one), everybody may not."""
+    """Refuse a secret that everybody can read; a group may (Kubernetes gives files to one)."""
     if not stat.S_ISREG(mode):
         raise ConfigError("the secret can't be read: not a regular file", place)
     if mode & (stat.S_IROTH | stat.S_IWOTH):
@@ -87,10 +87,10 @@ def _refuse_open_files(mode: int, place: FilePlace) -> None:
 
 
 class Url:
-    """An ``http(s)`` URL; ``str()`` hides user, password and query, which ``reveal()`` keeps.
+    """An ``http(s)`` URL; ``str()`` hides user, password and query, ``reveal()`` returns them.
 
     Raises:
-        ValueError: it is none; the text repeats no part of it.
+        ValueError: the text is not such a URL; the message quotes no part of it.
     """
 
     def __init__(self, full: str) -> None:
@@ -98,7 +98,7 @@ class Url:
         try:
             parts = urlsplit(full)
             _ = parts.port
-        except ValueError:  # its text repeats a part of the URL, which may be one of the password
+        except ValueError:  # its message quotes a part of the URL, which may be the password
             raise ValueError(_BROKEN) from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("a URL must start with http:// or https:// and contain a host")
@@ -114,7 +114,7 @@ class Url:
         return self.full
 
     def place(self) -> str:
-        """Host and port: what the receiver may be called."""
+        """Host and port, the default name of a receiver."""
         return urlsplit(self.full).netloc.rpartition("@")[2]
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ class Url:
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Frozen, and refuses unknown keys; ``checks`` raise a ValueError for a value of their key that can't be used."""
+    """Frozen, and refuses unknown keys; ``checks`` raise a ValueError for a value that can't be used."""
 
     checks: ClassVar[Mapping[str, Callable[[Any], object]]] = MappingProxyType({})
 
@@ -138,7 +138,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunPath(str):
-    """A run as a settings file names it: a path or pattern, an address (``wandb://…``), or ``-``."""
+    """A run as named in a settings file: a path or pattern, an address (``wandb://…``), or ``-``."""
 
     __slots__ = ()
 
@@ -149,12 +149,12 @@ _Model = TypeVar("_Model", bound=msgspec.Struct)
 
 
 def converted(model: type[_Model], value: object, folder: Path = Path(), *, strict: bool = True) -> _Model:
-    """A model of plain values, whose paths are relative to the folder; ``~`` is the home folder.
+    """Convert plain values to a model; relative paths are below ``folder``, ``~`` is the home folder.
 
-    ``strict`` False takes texts for numbers and booleans, as variables have them.
+    ``strict`` False accepts texts for numbers and booleans, as in environment variables.
 
     Raises:
-        msgspec.ValidationError: it is none; ``first_problem`` says why.
+        msgspec.ValidationError: the value does not fit the model; ``first_problem`` says why.
     """
     return msgspec.convert(value, model, strict=strict, dec_hook=partial(_read, folder))
 
@@ -169,17 +169,17 @@ _WANTED: Mapping[type, str] = MappingProxyType(
 
 
 def _read(folder: Path, kind: type[Any], value: object) -> Any:
-    if isinstance(value, kind):  # of a flag
+    if isinstance(value, kind):  # from a flag
         return value
     if not (isinstance(value, str) and (value or kind is not SecretFile)):
-        raise ValueError(_WANTED.get(kind, "must be a text"))  # msgspec names the place of a ValueError
+        raise ValueError(_WANTED.get(kind, "must be a text"))  # msgspec adds the place to a ValueError
     if kind is Url or (kind is RunPath and (value == "-" or "://" in value)):
         return kind(value)
     if kind is RunPath and not value:
         raise ValueError("must not be empty")
     try:
         located = folder / Path(value).expanduser()
-    except RuntimeError:  # ~nosuchuser, or ~ of a user without one
+    except RuntimeError:  # ~nosuchuser, or ~ of a user without a home
         raise ValueError(f"{value.partition('/')[0]} has no home folder") from None
     return located if kind is Path else kind(located)
 
@@ -188,10 +188,10 @@ RATE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([KMGT]?)i?B?(?:/s)?", re.IGNORECA
 
 
 def bytes_per_second(text: str) -> float:
-    """Of ``200MB``, ``1.5G`` or ``1000000``.
+    """Parse ``200MB``, ``1.5G`` or ``1000000``.
 
     Raises:
-        ValueError: it is no rate above 0.
+        ValueError: the text is not a rate above 0.
     """
     found = RATE.fullmatch(text.strip())
     rate = float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " ") if found else 0.0
@@ -215,7 +215,7 @@ LEAST = {"num_generations": 1}
 
 
 def wrong_value(name: str, value: Scalar) -> str | None:
-    """What is wrong with a setting's value (``beta: 'abc' is not a number``); None when it can be used.
+    """The error in a setting's value (``beta: 'abc' is not a number``); None if there is none.
 
     Texts that spell a number or a boolean count as such; None (not known) is never wrong.
     """

@@ -1,4 +1,4 @@
-"""The shape of ``grpo-watch.yaml``: frozen models that refuse unknown keys and hold every default."""
+"""The schema of ``grpo-watch.yaml``: frozen models that refuse unknown keys and hold every default."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def split_listen(text: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``, ``:PORT`` (loopback) or ``[IPV6]:PORT``; port 0 picks a free one.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text is none of these.
     """
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -64,9 +64,9 @@ def _known_columns(columns: dict[str, str]) -> None:
 
 
 class RunEntry(Model, frozen=True):
-    """A run, or a pattern of runs, to watch; ``name`` may hold ``{folder}``.
+    """A run, or a pattern of runs, to watch; ``name`` may contain ``{folder}``.
 
-    ``columns`` says what the run's logs call a metric: canonical metric (or ``step``) → its own name.
+    ``columns`` maps canonical metrics (or ``step``) to the names in the run's logs.
     """
 
     checks = MappingProxyType({"settings": _known_settings, "columns": _known_columns})
@@ -81,7 +81,7 @@ class RunEntry(Model, frozen=True):
 def entry_for(root: Path, entries: Sequence[RunEntry], files: Iterable[Path] = (), remote: str = "") -> RunEntry | None:
     """The first entry whose path (a folder, a file or a glob) is the run's root, one of its parents or its files.
 
-    ``remote`` is the address of a run on a server; its entry names it or its project, in which ``*`` may be.
+    ``remote`` is the address of a run on a server; its entry names it or its project, which may contain ``*``.
     """
     if remote:
         known = (remote, remote.rpartition("/")[0])
@@ -102,7 +102,7 @@ class Retention(Model, frozen=True):
 
 
 def _day(until: object) -> None:
-    if not isinstance(until, date | None):  # a moment is a date, too
+    if not isinstance(until, date | None):  # a datetime is also a date
         raise ValueError("must be a day (2027-01-31) or a moment (2027-01-31 12:00:00), without quotes")  # noqa: TRY004
 
 
@@ -118,7 +118,7 @@ class Mute(Model, frozen=True):
 
     @property
     def end(self) -> float:
-        """When it ends (Unix seconds): a day lasts until its end, a time without a zone is the machine's own."""
+        """The end (Unix seconds): a date lasts until the end of that day, a time without a zone is local."""
         if self.until is None:
             return inf
         if isinstance(self.until, datetime):
@@ -126,7 +126,7 @@ class Mute(Model, frozen=True):
         return (datetime.combine(self.until, time()).astimezone() + timedelta(days=1)).timestamp()
 
     def covers(self, run: str, rule: str, now: float) -> bool:
-        """Whether it keeps the findings of this run and rule back at ``now``."""
+        """Whether it mutes findings of this run and rule at ``now``."""
         return now < self.end and fnmatchcase(run, self.run) and fnmatchcase(rule, self.rule)
 
 
@@ -138,10 +138,10 @@ def _page(url: str) -> None:
 class Web(Model, frozen=True):
     """Who may open the status page and the API besides loopback peers.
 
-    By default a client on this machine needs the token that the daemon makes and prints as a link; ``open`` lets it in
-    without. With ``token_file`` every client needs that token, wherever it is; with ``tls_client_ca`` every client,
+    By default a client on this machine needs the token that the daemon generates and prints in a link; ``open`` admits
+    it without. With ``token_file`` every client needs that token, wherever it is; with ``tls_client_ca`` every client,
     also of ``/metrics``, needs a certificate that this authority signed. ``url`` is where people open the page, such as
-    a proxy's address; empty: derived from where the daemon listens.
+    a proxy's address; empty: derived from the listen address.
     """
 
     checks = MappingProxyType({"url": _page})
@@ -167,7 +167,7 @@ class Web(Model, frozen=True):
 class Privacy(Model, frozen=True):
     """``examples`` keeps redacted excerpts (80 characters) of completions in findings.
 
-    ``completions`` shows how prompts and completions of the newest batches begin (240 characters) in the page's table;
+    ``completions`` shows the first 240 characters of prompts and completions of the newest batches in the page's table;
     without ``examples`` it has no effect. ``messages`` sends the excerpts of findings to receivers, too.
     """
 
@@ -190,10 +190,11 @@ HeaderName: TypeAlias = Annotated[str, Meta(pattern=HEADER_NAME)]
 
 
 class BaseSink(Model, frozen=True, tag_field="type", kw_only=True):
-    """What every receiver has; ``name`` is what metrics and logs call it, made from the address when empty.
+    """Settings of every receiver; ``name`` identifies it in metrics and logs and is made from the address when empty.
 
-    The rest says which alerts it gets: empty lists take all, patterns are those of a shell (``exp7*``). With ``digest``
-    many that wait become one (chat services do so by default). ``module`` holds the receiver, if not that of the type.
+    The other settings select its alerts: empty lists take all, patterns are those of a shell (``exp7*``). With
+    ``digest`` many waiting messages become one (the default of chat services). ``module`` holds the receiver, if not
+    that of the type.
     """
 
     module: ClassVar[str] = ""
@@ -206,15 +207,15 @@ class BaseSink(Model, frozen=True, tag_field="type", kw_only=True):
 
     @property
     def type(self) -> str:
-        """The kind of receiver, as a settings file names it."""
+        """The kind of receiver, as named in a settings file."""
         return str(self.__struct_config__.tag)
 
 
 class HttpSink(BaseSink, frozen=True, kw_only=True):
     """A receiver asked over HTTP.
 
-    ``header_files`` are headers (``Authorization``) whose values are read from files for each request; ``ca_file``
-    is trusted instead of the system's authorities.
+    ``header_files`` are headers (``Authorization``) whose values are read from files for each request; the authorities
+    in ``ca_file`` replace the system's.
     """
 
     header_files: dict[HeaderName, SecretFile] = {}
@@ -236,7 +237,7 @@ class SlackSink(BaseSink, frozen=True, tag="slack", kw_only=True):
 
 
 class WebhookSink(HttpSink, frozen=True, tag="webhook", kw_only=True):
-    """Any HTTP endpoint; ``secret_file`` signs the body (HMAC); an address that is a secret is in ``url_file``."""
+    """Any HTTP endpoint; ``secret_file`` signs the body (HMAC), ``url_file`` holds an address that is a secret."""
 
     url: Url | None = None
     url_file: SecretFile | None = None
@@ -282,13 +283,13 @@ class RobotSink(BaseSink, frozen=True, kw_only=True):
 
 
 class FeishuSink(RobotSink, frozen=True, tag="feishu", kw_only=True):
-    """A custom robot of Feishu or Lark; ``secret_file`` holds what it verifies signatures with."""
+    """A custom robot of Feishu or Lark; ``secret_file`` holds its signing secret."""
 
     secret_file: SecretFile | None = None
 
 
 class DingTalkSink(RobotSink, frozen=True, tag="dingtalk", kw_only=True):
-    """A custom robot of DingTalk; ``secret_file`` holds the secret of its signed requests."""
+    """A custom robot of DingTalk; ``secret_file`` holds its signing secret."""
 
     secret_file: SecretFile | None = None
 
@@ -300,7 +301,7 @@ class WeComSink(RobotSink, frozen=True, tag="wecom", kw_only=True):
 class PagerDutySink(BaseSink, frozen=True, tag="pagerduty", kw_only=True):
     """PagerDuty's Events API v2; ``routing_key_file`` holds the key of an integration of that kind.
 
-    ``url`` is where events go, for another region than the United States or a proxy.
+    ``url`` is the address of events, for a region other than the United States or a proxy.
     """
 
     routing_key_file: SecretFile
@@ -309,7 +310,7 @@ class PagerDutySink(BaseSink, frozen=True, tag="pagerduty", kw_only=True):
 
 
 class HeartbeatSink(BaseSink, frozen=True, tag="heartbeat", kw_only=True):
-    """An address that is asked while the watcher is well, and that alerts people when it is not (healthchecks)."""
+    """An address requested while the watcher is well; its service alerts people otherwise (healthchecks.io)."""
 
     url_file: SecretFile
     every: Annotated[float, Meta(ge=5)] = 60
@@ -345,12 +346,12 @@ def _rate(text: str) -> None:
 
 
 class Settings(Model, frozen=True):
-    """Everything that can be set; ``state_dir`` None means the default for the watched paths.
+    """All settings; ``state_dir`` None means the default for the watched paths.
 
-    ``io_limit`` is how fast weights are read (``200MB`` per second; empty: as fast as they come).
+    ``io_limit`` is the read rate for weights (``200MB`` per second; empty: unlimited).
 
-    ``language`` is what rules say what is wrong and what to do in.
-    ``runbook_url`` is where a rule's runbook is found, with ``{rule}`` for its name; empty: messages name the command.
+    ``language`` is the language of rules' texts: what is wrong and what to do.
+    ``runbook_url`` is the address of a rule's runbook, with ``{rule}`` for its name; empty: messages name the command.
     """
 
     checks = MappingProxyType(

@@ -1,4 +1,4 @@
-"""Merges flags, ``GRPO_WATCH_*`` variables, ``grpo-watch.yaml`` and defaults into settings that know their origin."""
+"""Merges flags, ``GRPO_WATCH_*`` variables, ``grpo-watch.yaml`` and defaults into settings with their origin."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VARIABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "GRPO_WATCH_PRIVACY_MESSAGES": ("privacy", "messages"),
     }
 )
-"""Variables that are read; lists are separated like PATH. Unknown ones are ignored on purpose: Kubernetes puts
+"""The environment variables read; lists are separated as in PATH. Others are ignored on purpose: Kubernetes puts
 ``GRPO_WATCH_PORT`` and ``GRPO_WATCH_SERVICE_*`` into every pod next to a service called grpo-watch."""
 
 _IN_FILE = "url_file: the path of a file that contains the address"
@@ -66,10 +66,10 @@ INSTEAD: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("discord", "email", "teams", "telegram"), _APPRISE),
     }
 )
-"""What to use for keys and kinds of receivers that people expect."""
+"""Replacements for keys and kinds of receivers that people expect."""
 
 _LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
-"""POSIX: the first that is set decides."""
+"""POSIX: the first one set wins."""
 _LISTS = frozenset({("rules",), ("allow_roots",)})
 _SECTIONS = frozenset({"retention", "web", "privacy", "wandb"})
 _MODELS: tuple[type[msgspec.Struct], ...] = (
@@ -85,7 +85,7 @@ _MODELS: tuple[type[msgspec.Struct], ...] = (
 
 
 class LoadedSettings(Struct, frozen=True):
-    """Settings in force; ``origins`` names where each given key comes from (``retention.days`` for nested ones)."""
+    """Settings in force; ``origins`` names the source of each given key (``retention.days`` for nested ones)."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -110,7 +110,7 @@ def load_settings(
     """The settings in force.
 
     Args:
-        flags: keys given on the command line (``listen``, ``privacy.examples``, …); None or empty: not given.
+        flags: settings given on the command line (``listen``, ``privacy.examples``, …); None or empty: not given.
         config: the file named by ``--config``; else ``$GRPO_WATCH_CONFIG``, else ``grpo-watch.yaml`` in ``folder``.
         environ: the environment, by default the process's.
         folder: where ``grpo-watch.yaml`` is looked for, by default the working directory.
@@ -137,7 +137,7 @@ def load_settings(
 
 
 def reader_language() -> Literal["en", "zh"]:
-    """That of the settings in this folder; of the environment, where they can't be used."""
+    """The language in this folder's settings; that of the environment if they can't be used."""
     try:
         return load_settings().settings.language
     except ConfigError:
@@ -146,12 +146,12 @@ def reader_language() -> Literal["en", "zh"]:
 
 
 def _locale(environ: Mapping[str, str]) -> str:
-    """The variable that says what language the terminal is in; empty: none does."""
+    """The first set locale variable that determines the terminal's language; empty if none is set."""
     return next((name for name in _LOCALE if environ.get(name)), "")
 
 
 def _flag(name: str, value: object) -> str:
-    """How a key is spelt on the command line: a switch that turns something off is called ``--no-…``."""
+    """A key's flag on the command line: a switch that turns something off is called ``--no-…``."""
     return f"--{'no-' if value is False else ''}{name.rpartition('.')[2].replace('_', '-')}"
 
 
@@ -169,7 +169,7 @@ def effective(loaded: LoadedSettings, environ: Mapping[str, str]) -> tuple[Effec
 
 
 def json_schema() -> dict[str, Any]:
-    """Of ``grpo-watch.yaml``, for editors; paths, addresses and files of secrets are texts."""
+    """The JSON schema of ``grpo-watch.yaml``, for editors; paths, addresses and files of secrets are texts."""
     _, models = msgspec.json.schema_components(
         [Settings], ref_template="#/$defs/{name}", schema_hook=lambda _: {"type": "string"}
     )
@@ -179,10 +179,10 @@ def json_schema() -> dict[str, Any]:
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, Scalar]:
-    """``--set`` arguments such as ``beta=0.04`` as canonical settings; values are read as in JSON, else as text.
+    """Parse ``--set`` arguments such as ``beta=0.04`` into canonical settings; values are read as JSON, else as text.
 
     Raises:
-        UsageError: no ``=``, an unknown name (the nearest known one is named), or a value of the wrong kind.
+        UsageError: ``=`` is missing, the name is unknown (suggests the nearest), or the value is of the wrong kind.
     """
     found: dict[str, Scalar] = {}
     for text in texts:
@@ -198,14 +198,14 @@ def parse_assignments(texts: Sequence[str]) -> dict[str, Scalar]:
 
 
 def default_state_dir(paths: Sequence[str], host: str, environ: Mapping[str, str]) -> Path:
-    """``$XDG_STATE_HOME/grpo-watch/<host>-<hash of the paths>``: two sidecars of one user don't meet by accident."""
+    """``$XDG_STATE_HOME/grpo-watch/<host>-<hash of the paths>``, which differs between sidecars of one user."""
     named = sorted({path if path == "-" or "://" in path else str(Path(path).absolute()) for path in paths})
     digest = hashlib.blake2s("\0".join(named).encode(), digest_size=6).hexdigest()
     return state_home(environ) / f"{host}-{digest}"
 
 
 def state_home(environ: Mapping[str, str]) -> Path:
-    """``$XDG_STATE_HOME/grpo-watch``, below which each set of paths has its state unless the settings name one."""
+    """``$XDG_STATE_HOME/grpo-watch``, the parent of the default state directories."""
     home = Path(environ.get("HOME") or "~").expanduser()
     return Path(environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "grpo-watch"
 
@@ -268,7 +268,7 @@ def _flat(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def _shown(value: Any) -> Any:
-    """A value as JSON holds it; types that mask themselves are shown by their ``str()``."""
+    """A value in JSON; types that mask themselves are shown by their ``str()``."""
     if isinstance(value, msgspec.Struct):
         kind = {"type": value.type} if isinstance(value, BaseSink) else {}
         return kind | {name: _shown(getattr(value, name)) for name in value.__struct_fields__}
