@@ -1,4 +1,4 @@
-"""A training-health monitor for GRPO fine-tuning: reads what a job writes, says when the run is silently dead."""
+"""Monitors the training health of GRPO fine-tuning: reads a job's logs and reports when the run is silently dead."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Finding", "RunReport", "Watch", "check", "check_all", "digest", "pre
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, so that a training script with the callback imports nothing else."""
+    """Import a name on first use, so that a training script with the callback imports nothing else."""
     from importlib import import_module  # noqa: PLC0415  the callback pays for it otherwise
 
     if name == "preflight":
-        return import_module("grpo_watch.preflight")  # the package is callable: its name is taken
+        return import_module("grpo_watch.preflight")  # the package is callable and has the function's name
     homes = {"Finding": "engine.diagnosis", "RunReport": "report.check_document"}
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Turns ``python -m grpo_watch`` into the command line."""
+"""Runs the command line for ``python -m grpo_watch``."""
 
 from grpo_watch.cli.main import main
 

@@ -1,4 +1,4 @@
-"""What ``import grpo_watch`` offers: the verdict on runs and launches as Python values."""
+"""The functions of ``import grpo_watch``: verdicts on runs and launches as Python values."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def check(
         path: its output folder, or a log file.
         rules: rule files that extend the shipped rules.
         config: a settings file; by default ``grpo-watch.yaml`` here, if there is one.
-        state: ``running`` or ``ended`` where that is known; else the clock decides.
+        state: ``running`` or ``ended`` if known; else the clock decides.
         settings: settings of the run that can't be read from it, such as ``beta=0.04``.
 
     Raises:
-        UsageError: there is no run or several, or a setting or a rule file can't be used.
+        UsageError: there is no run, or several; or a setting or a rule file can't be used.
     """
     return judged([path], rules, config, state, settings, alone=True)[0]
 
@@ -72,11 +72,11 @@ def digest(first: PathLike, second: PathLike | None = None) -> dict[str, Any]:
 
 
 class Watch:
-    """Watches runs from a thread of its own until ``stop``; use it in a ``with`` block or stop it.
+    """Watches runs in its own thread until ``stop``; use it in a ``with`` block or stop it.
 
     Args:
         path: a run, or a folder of runs; may appear later.
-        on_finding: called, in that thread, once for each finding that fires: with the run's name and the finding.
+        on_finding: called in that thread, once for each finding that fires, with the run's name and the finding.
         settings: settings of the run that can't be read from it.
     """
 
@@ -92,7 +92,7 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; waits for it."""
+        """Stop the thread and wait for it."""
         self._stopping.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -129,5 +129,5 @@ class Watch:
 
 
 def watch(path: PathLike, on_finding: Callable[[str, Finding], object], **settings: Scalar) -> Watch:
-    """Begin to watch a run beside the code that goes on: see ``Watch``."""
+    """Start to watch a run in the background, see ``Watch``."""
     return Watch(path, on_finding, settings)

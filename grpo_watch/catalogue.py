@@ -1,6 +1,6 @@
-"""Finds every detector by looking into the folder of detectors; there is no list to edit.
+"""Finds every detector in the folder of detectors; there is no list to edit.
 
-This loads modules, so it is outside the engine, which is given what was found.
+It imports modules, so it is not part of the engine, which is given the result.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def _found() -> dict[str, type[Detector]]:
 
 def _detectors_in(module: Any) -> Iterator[type[Detector]]:
     classes = inspect.getmembers(module, lambda member: inspect.isclass(member) and get_origin(member) is None)
-    for _, member in classes:  # `list[int]` is a class for Python 3.10
+    for _, member in classes:  # `list[int]` is a class in Python 3.10
         if issubclass(member, Detector) and member.__module__ == module.__name__ and not inspect.isabstract(member):
             yield member

@@ -1,4 +1,4 @@
-"""Takes out of a text what looks like a credential; what is left can be shown to anybody who may see the run."""
+"""Masks credentials in a text; the rest can be shown to anybody who may see the run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from grpo_watch import lazy_re as re
 HIDDEN = "***"
 
 _USER_INFO = re.compile(r"://[^/\s@]{0,256}@")
-"""``https://user:password@host``; a password with a slash in it is no URL that a client would take."""
+"""``https://user:password@host``; clients reject a password with a slash in it."""
 _QUERY = re.compile(r"(?<=[?&;])([\w.%~-]{1,64})=[^\s'\"&<>]{1,2000}")
 _HOOK = re.compile(
     r"(?i)(hooks\.slack\.com/(?:services|workflows|triggers)/|discord(?:app)?\.com/api/webhooks/|/bot/v2/hook/|"
     r"webhook\.office\.com/|api\.telegram\.org/bot)[^\s'\"<>]{8,2000}"
 )
-"""Addresses at which everybody can post who knows them."""
+"""Webhook addresses, at which everybody who knows them can post."""
 _COMMAND = re.compile(
     r"(\b(?:wandb|swanlab) login (?:--?[\w-]{1,20} ){0,3}|"
     r"\bcurl [^\n]{0,300}?(?:-u|--user)[ =]?['\"]?[^\s:'\"]{1,64}:)[^\s'\"]{4,400}"
@@ -33,10 +33,10 @@ _NAME = re.compile(
     r"(?P<sign>(?:\\?['\"])?\s{0,3}(?:=>|[=:：])\s{0,3}|\\?['\"],\s{1,3}|(?:\s(?:is|was|provided|given))?:?\s{1,3})"
     r"(?P<quote>(?:\\?['\"])?)(?:(?:bearer|basic|token)\s{1,3})?"
 )
-"""A name that may be that of a credential, what stands between it and its value, and the scheme of a header."""
+"""The possible name of a credential, the separator before its value, and the scheme of a header."""
 _SHORT = frozenset({"pat", "pwd", "sig"})
 _UNSURE = frozenset({"token", "key", "signature", "bearer", *_SHORT})
-"""Words that stand in logs for other things, too."""
+"""Words with other meanings in logs, too."""
 _OF_TOKENIZERS = frozenset(
     (
         *("pad", "eos", "bos", "unk", "sep", "cls", "mask", "stop", "special", "additional", "fim", "think"),
@@ -44,12 +44,12 @@ _OF_TOKENIZERS = frozenset(
         *("prompt", "response", "completion", "sampled", "target", "generated", "each", "per"),
     )
 )
-"""``eos_token`` and the like are words of a tokenizer."""
+"""``eos_token`` and the like are tokenizer terms."""
 _KEYS = (
     *("api", "access", "account", "private", "signing", "encryption", "secret", "master"),
     *("license", "shared", "subscription", "storage", "ssh", "deploy"),
 )
-"""``access_key`` is a credential."""
+"""Names that make a ``key`` a credential: ``access_key``."""
 _SERVICES = frozenset(
     (
         *("wandb", "swanlab", "comet", "neptune", "mlflow", "trackio", "clearml", "hf", "huggingface", "modelscope"),
@@ -58,9 +58,9 @@ _SERVICES = frozenset(
         *("tavily", "runpod", "login", "judge", "llm"),
     )
 )
-"""So is the ``key`` of one of these, whatever its value."""
+"""Services whose ``key`` is a credential, whatever its value."""
 _OF_ACCESS = frozenset({"hub", "hf", "auth", "access", "api", "refresh", "session", "secret", "wandb", "swanlab"})
-"""And such a ``token``."""
+"""Names that make a ``token`` a credential."""
 _COLUMNS = frozenset(
     (
         *("prompt", "response", "completion", "question", "answer", "input", "output", "label", "image", "video"),
@@ -68,7 +68,8 @@ _COLUMNS = frozenset(
         *("cache", "hash", "public", "host"),
     )
 )
-"""``prompt_key`` and ``best_metric_key`` name columns, ``cache_key`` a checksum; of other keys the value decides."""
+"""Names of a ``key`` that is not secret: ``prompt_key`` and ``best_metric_key`` name columns, ``cache_key`` a checksum.
+Other keys are judged by their value."""
 _OF_NAMES = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 _LONGEST_PREFIX = 40
 _BEGINS_LINE = re.compile(r"(?:^|\n)\s{0,40}(?:- )?\Z")
@@ -76,14 +77,14 @@ _NOTHING = re.compile(
     r"(?:None|null|true|True|false|False|<(?:[A-Z_-]{1,64}|(?:your|my)[a-z_-]{0,60})>|\$[A-Z_]{1,64})"
     r"(?![^\s'\",;&)}\]])|\$[{(]"
 )
-"""Or a placeholder, or a variable."""
+"""Values that are no secret: empty, a placeholder, or a variable."""
 _NO_TOKEN = re.compile(r"[<\[|(]|-?\d{1,9}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?(?![^\s'\",;&)}\]])")
-"""A special token (``<|im_end|>``, ``[PAD]``), or the number of one."""
+"""A special token (``<|im_end|>``, ``[PAD]``), or its number."""
 _GENERATED = re.compile(r"(?=[\w.~+/=-]{0,64}\d)(?=[\w.~+/=-]{0,64}[A-Za-z])[\w~+=][\w.~+/=-]{9}")
 _MIXED = re.compile(
     r"(?=[\w.~+/=!@#$%^&*-]{0,64}\d)(?=[\w.~+/=!@#$%^&*-]{0,64}[A-Za-z])[\w~+=!@#$%^&*][\w.~+/=!@#$%^&*-]{5}"
 )
-"""Less is enough behind a name that stands for nothing else (``password hunter2``)."""
+"""A weaker sign suffices after a name with one meaning only (``password hunter2``)."""
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]{32,}")
 _LONG = re.compile(r"[\w.~+/=-]{16}")
 _VALUE = re.compile(r"[^\s'\",;&)}\]]{4,2000}")
@@ -101,21 +102,21 @@ _PREFIXES = (
     *("dop_v1_", "doo_v1_", "hvs.", "hvb.", "SG.", "shpat_", "shpss_", "lin_api_", "figd_", "PMAK-", "tfp_", "glsa_"),
     *("glc_", "dp.pt.", "dp.st.", "ntn_", "sbp_", "pscale_tkn_", "sntrys_", "NRAK-", "pul-", "tskey-", "HRKU-", "rpa_"),
 )
-"""The beginnings that issuers document for their tokens."""
+"""Documented prefixes of tokens."""
 _SHAPED = re.compile(
     r"(?<![\w-])(?!(?:hf_|(?:sk-|npm_|pypi-|pul-|rpa_|sess-|glc_)[a-z]{1,11}[_-])[a-z]{1,11}(?:[_-][a-z]{1,11}){0,9}(?![\w-]))"
     rf"(?:(?:{'|'.join(map(re.escape, _PREFIXES))})[\w-][\w.-]{{6,300}}[\w-]|(?:dapi|SK)[0-9a-zA-Z]{{32}}|"
     r"eyJ[\w-]{10,2000}\.[\w.-]{10,2000}|\d{8,10}:AA[\w-]{30,40})(?![\w-])"
 )
-"""Also tokens of Databricks (``dapi…``) and Twilio, signed web tokens (``eyJ…``) and those of Telegram's bots.
+"""Also tokens of Databricks (``dapi…``) and Twilio, signed web tokens (``eyJ…``) and tokens of Telegram bots.
 
-Words of code and prose that only begin so are none: ``hf_hub_download``, ``sk-learn-based``.
+Words of code and prose with the same beginning don't match: ``hf_hub_download``, ``sk-learn-based``.
 """
 _OPAQUE = re.compile(r"(?<![\w/+.=-])[A-Za-z0-9+/=_-]{24,200}(?![\w/+.-])")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DIGITS = re.compile(r"\d+")
 _LEAST_OF_EACH, _LEAST_CHANGES = 2, 0.45
-"""Capitals, small letters and groups of digits; the share of neighbours that are not of one of these three kinds.
+"""Least number of capitals, small letters and groups of digits each; least share of neighbours of different kinds.
 
 Of 20,000 drawn base-62 words of 32 characters, one in 15 has less; of the names in 250 MB of code and logs, three had
 as much.
@@ -126,10 +127,10 @@ _LONGEST_PLAIN = 23
 def masked(text: str) -> str:
     """The text with ``***`` for passwords of URLs, values of their queries, and tokens by name, shape or randomness.
 
-    Named values (``--token X``, ``{"token": "X"}``, ``password=X``), tokens with the beginning that their issuer
-    documents, private keys, and as a last resort words of 24 characters and more that are as random as a key.
-    Hexadecimal words stay: checksums and commits are evidence. A short secret without a telling name, place or shape
-    can't be recognised. Time is linear in the text.
+    Masked are named values (``--token X``, ``{"token": "X"}``, ``password=X``), tokens with a documented prefix,
+    private keys, and as a last resort words of 24 characters and more that are as random as a key. Hexadecimal words
+    stay: checksums and commits are evidence. A short secret without a telling name, place or shape can't be recognised.
+    Time is linear in the text.
     """
     if "PRIVATE KEY" in text:
         text = _KEY_BLOCK.sub(HIDDEN, text)
@@ -150,7 +151,7 @@ def masked(text: str) -> str:
 
 
 def _end_of_secret(text: str, found: re.Match[str]) -> int:
-    """Where the value behind a name ends; 0 if it is no credential."""
+    """The end of the value behind a name; 0 if it is no credential."""
     at, name, sign = found.end(), found["name"].lower(), found["sign"]
     before = text[max(0, found.start() - _LONGEST_PREFIX) : found.start()]
     prefix = before[len(before.rstrip(_OF_NAMES)) :]
@@ -180,7 +181,7 @@ def _end_of_secret(text: str, found: re.Match[str]) -> int:
     if value is None or column:
         return 0
     drawn = sure or name != "key" or _random(value[0]) or (kind and _HEXADECIMAL.fullmatch(value[0]))
-    return value.end() if drawn else 0  # a hexadecimal ``key`` of no kind is a checksum
+    return value.end() if drawn else 0  # a hexadecimal ``key`` without a kind is a checksum
 
 
 def _random(word: str) -> bool:

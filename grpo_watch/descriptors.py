@@ -1,4 +1,4 @@
-"""Reserves file descriptors for vital work; distinguishes a lack of them from a file's problem, and files by stamps."""
+"""Reserves file descriptors for vital work, recognises a lack of them, and identifies unchanged files by stamps."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TypeAlias
 
 WANTED = 65_536
-"""As many as the soft limit is raised to, where the hard limit allows: 20 for each of a few thousand runs."""
+"""Target of the soft limit, if the hard limit allows: 20 descriptors for each of a few thousand runs."""
 KEPT = 256
 """Descriptors that open logs leave free: 128 for the status page's connections (``web.limits``), 48 for inotify
-(``daemon.service``), the rest for receivers, the state and what is opened and closed at once. Of a low limit, half."""
+(``daemon.service``), the rest for receivers, the state and short-lived files. At most half of a low limit."""
 LOOK = 16
-"""Descriptors that a look for runs takes at once: one a level of the folder tree (``sources.walk``), and a few more."""
+"""Descriptors for one look for runs: one per level of the folder tree (``sources.walk``), and a few more."""
 LACKING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 ADVICE = "no file descriptor is left; raise the limit (`ulimit -n`, `LimitNOFILE=`) or watch fewer runs"
 
 
 def raise_limit() -> None:
-    """Raise the soft limit of this process, and of those that it starts, towards the hard one."""
+    """Raise the soft limit of this process, and of its children, towards the hard one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -30,11 +30,11 @@ def raise_limit() -> None:
 
 
 Stamp: TypeAlias = tuple[int, int, int]
-"""Inode, size and time of the last write (ns) of a file: as long as they are the same, so is what it holds."""
+"""Inode, size and modification time (ns) of a file; while they are unchanged, so is its content."""
 
 
 def stamp(file: Path | None) -> Stamp | None:
-    """The stamp of what is there; None where nothing is that may be looked at."""
+    """The stamp of a file; None if it is missing or unreadable."""
     try:
         found = file.stat() if file is not None else None
     except OSError:
@@ -43,12 +43,12 @@ def stamp(file: Path | None) -> Stamp | None:
 
 
 def lacking(error: Exception) -> bool:
-    """Whether the machine had no descriptor or memory: that says nothing about the file."""
+    """Whether the error is a lack of descriptors or memory, which says nothing about the file."""
     return isinstance(error, OSError) and error.errno in LACKING
 
 
 def keep_some(descriptor: int) -> int:
-    """The descriptor, which stays open for long, where enough are left besides it; the lowest free number is taken.
+    """Return a descriptor that stays open for long, on the lowest free number, if enough others are left.
 
     Raises:
         OSError: too few are left; the descriptor is closed.
@@ -65,7 +65,7 @@ def enough(count: int = LOOK) -> Iterator[None]:
     """Make sure, before and after the ``with`` block, that so many descriptors are free.
 
     Raises:
-        OSError: they are not.
+        OSError: too few are free.
     """
     _take(count)
     yield

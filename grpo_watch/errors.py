@@ -1,4 +1,4 @@
-"""Every error grpo-watch raises on purpose, as one tree.
+"""All errors that grpo-watch raises on purpose.
 
 GrpoWatchError
 ├── UsageError          wrong command line, config or rule file: exit code 2
@@ -29,7 +29,7 @@ class StateNotReadyError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where in a user's file a problem is; line and column count from 1."""
+    """The place of a problem in a user's file; line and column count from 1."""
 
     file: str
     line: int | None = None
@@ -68,8 +68,8 @@ class TensorFileError(GrpoWatchError):
 
 
 class NotUnderstoodError(TensorFileError):
-    """A weight file contradicts nothing that is known, but its tensors can't be distinguished: it is hashed whole."""
+    """A weight file has no known fault, but its tensors can't be separated: it is hashed whole."""
 
 
 class ChangedWhileReadError(TensorFileError):
-    """A weight file was written to while it was read; what was read means nothing."""
+    """A weight file was written to while it was read; the data read are meaningless."""

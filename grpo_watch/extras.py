@@ -1,4 +1,4 @@
-"""Says how an optional package is installed beside this installation, where it is missing."""
+"""The command that installs a missing optional package into this installation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 NO_PYARROW = "Parquet is not read without pyarrow: "
-"""Before the command that installs it, in the reason of rules that are blind for it."""
+"""Followed by the command that installs it, in the reason of rules that are blind for it."""
 TOOLS = (
     ("/uv/tools/", "uv tool install --force {}"),
     ("/uv/archive-", "uvx --from {} grpo-watch …"),
     ("/pipx/venvs/", "pipx install --force {}"),
     ("/pipx/", "pipx run --spec {} grpo-watch …"),
 )
-"""Parts of the environment's path, by which a tool's own environments are known, and its command."""
+"""Parts of the environment's path that identify a tool's own environments, and its command."""
 
 
 @cache
 def install(extra: str) -> str:
-    """The command that adds an extra here: for uv's tools, uvx, pipx, uv or pip, from where this installation came."""
+    """The command that adds an extra to this installation: for uv's tools, uvx, pipx, uv or pip."""
     root = Path(__file__).resolve().parents[1]
     checkout, prefix = (root / "pyproject.toml").is_file(), Path(sys.prefix).as_posix()
     installer, came_from = _came_from(extra)
@@ -34,7 +34,7 @@ def install(extra: str) -> str:
 
 
 def _came_from(extra: str) -> tuple[str, str]:
-    """The installer, and what it was given (``direct_url.json``, PEP 610; without one the name on an index)."""
+    """The installer and its source (``direct_url.json``, PEP 610; without it the name on an index)."""
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415  slow to import, rarely needed
     from urllib.parse import unquote, urlsplit  # noqa: PLC0415  the same
 
@@ -55,5 +55,5 @@ def _came_from(extra: str) -> tuple[str, str]:
 
 
 def without_parquet() -> str:
-    """Why Parquet can't be read here, and what to do, in one line; empty where it can."""
+    """The reason why Parquet can't be read here, and the remedy, in one line; empty if it can."""
     return "" if find_spec("pyarrow") is not None else NO_PYARROW + install("parquet")

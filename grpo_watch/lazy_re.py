@@ -8,13 +8,13 @@ from typing import Any, AnyStr, Generic, cast
 
 
 class _Waiting(Generic[AnyStr]):
-    """An expression that becomes a ``Pattern`` with its first use; what was looked up once is kept."""
+    """An expression that becomes a ``Pattern`` on first use; attributes are cached."""
 
     def __init__(self, pattern: AnyStr, flags: int) -> None:
         self._given: tuple[AnyStr, int] = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # asked for before ``_given`` is there, by ``copy`` and ``pickle``
+        if name.startswith("_"):  # `copy` and `pickle` ask for these before `_given` exists
             raise AttributeError(name)
         found = getattr(re.compile(*self._given), name)
         setattr(self, name, found)
@@ -22,5 +22,5 @@ class _Waiting(Generic[AnyStr]):
 
 
 def compile(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:  # type: ignore[no-redef]  # noqa: A001
-    """The expression, compiled when it is first used; a mistake in it shows then (a test compiles all)."""
+    """Compile the expression on first use; errors in it surface then (a test compiles all)."""
     return cast("re.Pattern[AnyStr]", _Waiting(pattern, flags))

@@ -1,4 +1,4 @@
-"""Tells from the table of mounted file systems whether a folder lies on the network, where writes ring no bell."""
+"""Finds in the table of mounted file systems whether a folder is on the network, where inotify misses writes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NETWORK = frozenset(
 
 
 def network_type(folder: Path, mounts: Path = MOUNTS) -> str:
-    """The type of the network file system that ``folder`` lies on; empty on a local one, or where none are listed.
+    """The type of the network file system of ``folder``; empty on a local one, or without a table.
 
-    The innermost mount above the folder counts, of several at one place the last. FUSE says what it is behind a dot
-    (``fuse.sshfs``, ``fuse.juicefs``).
+    The innermost mount above the folder counts, of several at one place the last. FUSE types name their file system
+    after a dot (``fuse.sshfs``, ``fuse.juicefs``).
     """
     real = os.path.realpath(folder)
     best, found = "", ""
@@ -34,7 +34,7 @@ def network_type(folder: Path, mounts: Path = MOUNTS) -> str:
 
 
 def _mounts(mounts: Path) -> Iterator[tuple[str, str]]:
-    """Mount point and type of each line; blanks and the like are in the table as octal escapes."""
+    """Mount point and type of each line, with octal escapes of blanks and the like decoded."""
     try:
         text = mounts.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

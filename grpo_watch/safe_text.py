@@ -9,7 +9,7 @@ from typing import Any
 
 
 def visible(text: str) -> str:
-    r"""The text with escapes for what a terminal would obey or show backwards: ``\x1b``, ``\u202e``, ``\n``.
+    r"""The text with escapes for characters that control a terminal or reverse the text: ``\x1b``, ``\u202e``, ``\n``.
 
     Spaces of other scripts stay; controls, marks that turn the direction of writing, halves of surrogate pairs and
     code points without a character (XML refuses some of them) do not.
@@ -18,13 +18,13 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same on one line: line breaks and tabs become spaces."""
+    """The visible text on one line: line breaks and tabs become spaces."""
     return text if text.isprintable() else visible(text.replace("\n", " ").replace("\t", " "))
 
 
 def clean(text: str, limit: int = 2_000) -> str:
     """One line without control characters, at most ``limit`` characters; a ``…`` marks a cut."""
-    kept = text[: limit + 1]  # bounded before it is looked at
+    kept = text[: limit + 1]  # bounded before it is scanned
     shown = one_line(kept)
     return shown if len(kept) <= limit and len(shown) <= limit else shown[: limit - 1] + "…"
 
@@ -34,19 +34,19 @@ def _shown(char: str) -> str:
 
 
 def about(key: str, text: str) -> str:
-    """What is wrong, with the name of what it is about (a reward function, a rank) where the words lack it."""
+    """The text, preceded by its key (a reward function, a rank) if it does not name it."""
     return f"{key}: {text}" if key and key not in text else text
 
 
 def strict(value: Any) -> Any:
-    """A value of ``check``'s documents that every JSON parser reads: ``nan``, ``inf`` as Python writes them."""
+    """A value for ``check``'s documents that every JSON parser reads: ``nan``, ``inf`` as Python writes them."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def plain(value: Any) -> Any:
-    """A value of the API and of webhooks as strict JSON, without halves of surrogate pairs.
+    """A value for the API and webhooks as strict JSON, without halves of surrogate pairs.
 
-    NaN and infinities are the strings that JavaScript's ``Number()`` understands too; ``strict`` is older, and scripts
+    NaN and infinities become strings that JavaScript's ``Number()`` understands too; ``strict`` is older, and scripts
     rely on its spelling.
     """
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Reads the YAML files that the package ships; those of others are looked at first, with ``refuse_bombs``."""
+"""Reads the package's own YAML files; users' files are first checked with ``refuse_bombs``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def shipped_yaml(file: Path | str) -> Any:
-    """What a file, or its text, holds."""
+    """The parsed content of a file, or of a text."""
     text = file.read_text(encoding="utf-8") if isinstance(file, Path) else file
     return yaml.load(text, Loader=SAFE_LOADER)  # noqa: S506  a safe one
 
@@ -25,16 +25,16 @@ DIGITS = re.compile(r"[-+0-9:._]+").fullmatch
 
 
 class YamlBombError(yaml.MarkedYAMLError):
-    """YAML that may be made to exhaust its reader; ``problem`` says how."""
+    """YAML that may exhaust its reader; ``problem`` says how."""
 
 
 def refuse_bombs(text: str) -> None:
-    """Look at a YAML text before anything is built of it.
+    """Check a YAML text before it is loaded.
 
     Raises:
-        YamlBombError: it has aliases, which can expand a few lines to gigabytes, is nested too deeply, or holds a
-            number without end (those of base 60, ``1:1:1``, take the square of their length).
-        yaml.YAMLError: it is no YAML.
+        YamlBombError: it has aliases, which can expand a few lines to gigabytes, is nested too deeply, or holds an
+            endless number (those of base 60, ``1:1:1``, take time quadratic in their length).
+        yaml.YAMLError: it is not YAML.
     """
     depth = 0
     for event in yaml.parse(text, Loader=SAFE_LOADER):

@@ -1,4 +1,4 @@
-"""For tests that train: fails a test whose run is not healthy."""
+"""For tests that train: asserts that a run is healthy."""
 
 from __future__ import annotations
 

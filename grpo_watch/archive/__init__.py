@@ -1,1 +1,1 @@
-"""Many runs at once: checks spread over processes or a Ray cluster, with results that survive an interruption."""
+"""Checks many runs in processes or on a Ray cluster, with results that survive an interruption."""

@@ -1,4 +1,4 @@
-"""Checks one run, or many in processes or on a Ray cluster; results are kept under keys that a resume reads."""
+"""Checks one run, or many in processes or on a Ray cluster; finished results are stored under keys and reused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class CheckSetup(Struct, frozen=True):
-    """What a check of several runs has in common; it can be sent to another process.
+    """Settings common to a check of several runs; can be sent to another process.
 
     ``overrides`` (``--set``) win over the settings file's entry for a run. ``tick`` ends each run. With ``recording``
     the reports carry the rows too, which takes memory.
@@ -48,7 +48,7 @@ class CheckSetup(Struct, frozen=True):
 
 
 def check_run(setup: CheckSetup, found: FoundRun) -> RunReport:
-    """Replay a run and report on it."""
+    """Replay a run and return its report."""
     recorded = None
     if setup.recording:
         from grpo_watch.report.series import RecordedRun  # noqa: PLC0415  only charts need it
@@ -73,7 +73,7 @@ def check_run(setup: CheckSetup, found: FoundRun) -> RunReport:
 
 
 def failed_run(setup: CheckSetup, name: str, message: str) -> RunReport:
-    """The report on a run that could not be checked: not evaluable, with the reason as a problem."""
+    """The report on a run that could not be checked: not evaluable, with the message as a problem."""
     snapshot = Pipeline(name, setup.rules, catalogue()).snapshot()
     return RunReport(snapshot, problems=(f"could not be checked: {message}",))
 
@@ -86,7 +86,7 @@ class _Encoded(msgspec.Struct, array_like=True):
 
 
 def setup_key(setup: CheckSetup) -> str:
-    """What all runs of a check share, as a hash. The moment of the check counts: silence is judged as of it."""
+    """A hash of the settings; it includes the moment of the check, because silence is judged as of it."""
     detectors = catalogue()
     rules = [(rule.name, rule.summary, rule.hint, fingerprint(rule, detectors)) for rule in setup.rules]
     tick = (setup.tick.live, setup.tick.state.value)
@@ -96,7 +96,7 @@ def setup_key(setup: CheckSetup) -> str:
 
 
 def run_key(shared: str, run: FoundRun | RemoteFolder) -> str:
-    """The key of one run's result: of what is shared, and of the sizes and times of its files."""
+    """The key of one run's result: the settings' hash with the sizes and times of the run's files."""
     if isinstance(run, RemoteFolder):
         return _hash(shared, run.root, [(file.path, file.size, file.mark) for file in run.files])
     files = [_state(file) for channel in run.channels for file in _files(channel.path)]
@@ -128,9 +128,9 @@ Checked: TypeAlias = FoundRun | RemoteFolder
 
 
 class Execution(Struct, frozen=True):
-    """Where runs are checked: so many ``processes`` here, or on the Ray cluster at ``address``.
+    """Where runs are checked: in ``processes`` processes here, or on the Ray cluster at ``address``.
 
-    ``results`` keeps what was checked, so that an interrupted check goes on; None keeps nothing.
+    ``results`` is the file of finished results, with which an interrupted check resumes; None stores nothing.
     """
 
     processes: int = 1
@@ -149,7 +149,7 @@ def check_all(
     """The reports on all runs, in their order; ``advance`` is called after each. A folder may hold several runs.
 
     Raises:
-        UsageError: the file of results or the Ray cluster can't be used.
+        UsageError: the results file or the Ray cluster can't be used.
     """
     kept = KeptResults(execution.results) if execution.results is not None else None
     keys = _keys(setup, runs) if kept else {}
@@ -178,7 +178,7 @@ def _keys(setup: CheckSetup, runs: Sequence[Checked]) -> dict[int, str]:
 def _checked(
     setup: CheckSetup, runs: Sequence[Checked], left: Sequence[int], execution: Execution
 ) -> Iterator[tuple[int, list[RunReport] | str]]:
-    """Each place with its reports, or why there are none."""
+    """The index of each run with its reports, or the reason why there are none."""
     away = [place for place in left if _movable(runs[place]) and (execution.on_ray or execution.processes > 1)]
     pieces = [(setup, runs[place]) for place in away]
     if pieces:
@@ -199,7 +199,7 @@ def _spread(pieces: Sequence[tuple[CheckSetup, Checked]], execution: Execution) 
 
 
 def _movable(run: Checked) -> bool:
-    """Whether another process can read it; what a client of this process reads it can't."""
+    """Whether another process can read the run; one that needs a client in this process can't be sent."""
     return isinstance(run, RemoteFolder) or not any(channel.opens for channel in run.channels)
 
 
@@ -235,6 +235,6 @@ def _encoded(reports: Sequence[RunReport]) -> bytes:
 
 
 def _decoded(data: bytes) -> list[RunReport]:
-    """The reports of these bytes; raises one of ``store.codec.DECODE_ERRORS`` on damage."""
+    """Decode reports; raises one of ``store.codec.DECODE_ERRORS`` on damage."""
     read = [msgspec.msgpack.decode(each, type=_Encoded) for each in msgspec.msgpack.decode(data, type=list[bytes])]
     return [RunReport(decode(RunSnapshot, each.snapshot), each.channels, each.problems, each.notes) for each in read]

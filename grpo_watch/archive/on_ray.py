@@ -14,17 +14,17 @@ from grpo_watch.extras import install
 T = TypeVar("T")
 
 RETRIES = 2
-"""How often a piece of work is tried again when its worker is lost: a node that goes away takes several at once."""
+"""Retries of a piece of work whose worker is lost: a node that goes away takes several at once."""
 CONNECT_SECONDS = 10.0
-"""For a head node in another data centre."""
+"""Seconds until connecting fails: a head node may be in another data centre."""
 AHEAD = 2
-"""Pieces per processor of the cluster that are handed out: one in work, one waiting beside it."""
+"""Pieces handed out per processor of the cluster: one running, one waiting."""
 
 
 def on_ray(work: Work[T], pieces: Sequence[T], address: str | None) -> Iterator[Answer]:
     """Do all pieces on the cluster at ``address`` (None: the one of ``RAY_ADDRESS``, or a local one for this command).
 
-    Answers come as they are ready, one for each piece. The workers need grpo-watch and the files under the same paths.
+    Yields one answer per piece, in the order of completion. Workers need grpo-watch and the files under the same paths.
 
     Raises:
         UsageError: Ray is not installed, or there is no cluster at the address.
@@ -60,7 +60,7 @@ def _connected(address: str | None) -> Any:
 
 
 def _reach(address: str | None) -> None:
-    """Connect to the address once: Ray itself tries a wrong one for minutes."""
+    """Try to connect to the address once: Ray itself retries a wrong one for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         return

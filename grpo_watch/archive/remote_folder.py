@@ -1,4 +1,4 @@
-"""Copies a run's logs from a server (``s3://``, ``hdfs://``, ``https://``), so that they can be read."""
+"""Copies a run's logs from a server (``s3://``, ``hdfs://``, ``https://``) so that they can be read."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from grpo_watch.extras import install
 from grpo_watch.sources.trackers.mlflow_server import is_server
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".gguf", ".npz", ".onnx", ".h5")
-"""Files that are not copied: gigabytes each. Rules about weights are then blind."""
+"""Files that are not copied: gigabytes each. Rules about weights then lack evidence."""
 MOST_BYTES = 4 << 30
-"""Of one run: more than the logs of any real run, and less than a mistake would fill the disk with."""
+"""Most bytes copied of one run: more than any real run's logs, and not enough to fill the disk by mistake."""
 SERVER = "://"
 _PAGE = re.compile(
     r"https?://(?:www\.)?(?:wandb\.ai/(?P<run>[^/?#]+/[^/?#]+(?:/runs/[^/?#]+)?)|(?:huggingface\.co|modelscope\.cn|swanlab\.cn)/(?!.*/resolve/))"
 )
-"""Pages that people copy from a browser; files of a hub have ``/resolve/`` in their address."""
+"""Addresses of web pages of trackers, copied from a browser; files of a hub have ``/resolve/`` in their address."""
 
 
 class RemoteFile(Struct, frozen=True):
-    """A file as its server lists it; ``mark`` changes when its content does (an ETag, a time, or only its size)."""
+    """A file listed by its server; ``mark`` changes with its content (an ETag, a time, or only its size)."""
 
     path: str
     size: int
@@ -33,7 +33,7 @@ class RemoteFile(Struct, frozen=True):
 
 
 class RemoteFolder(Struct, frozen=True):
-    """A run's folder on a server. ``files`` are paths there."""
+    """A run's folder on a server; ``files`` are paths there."""
 
     address: str
     root: str
@@ -41,21 +41,21 @@ class RemoteFolder(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its last part, which names the run."""
+        """The last part of its address, which names the run."""
         return PurePosixPath(self.root).name or "run"
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names a file server; those of trackers are read by their own clients."""
+    """Whether a path is on a file server; trackers' addresses are not, as they are read by their own clients."""
     return SERVER in path and not is_server(path) and not path.startswith(("wandb://", "file://"))
 
 
 def remote_folders(address: str) -> list[RemoteFolder]:
-    """The folder at an address, or those that its wildcards match.
+    """The folder at an address, or all that match its wildcards.
 
     Raises:
         UsageError: nothing is there, or fsspec or its client for this kind of server is not installed.
-        SourceError: the server can't be asked.
+        SourceError: the server can't be read.
     """
     system, path = _system(address)
     try:
@@ -72,7 +72,7 @@ def copy(folder: RemoteFolder, to: Path) -> Path:
     """Copy the folder's files, without weights, below ``to``; returns the copy, named like the folder.
 
     Raises:
-        SourceError: it can't be read, or is too large.
+        SourceError: the folder can't be read, or is too large.
     """
     wanted = [file for file in folder.files if not file.path.endswith(WEIGHTS)]
     total = sum(file.size for file in wanted)
@@ -92,7 +92,7 @@ def copy(folder: RemoteFolder, to: Path) -> Path:
 
 
 def _below(root: str, path: str) -> PurePosixPath:
-    """The path of a file below its folder; a lone file keeps its name. What a server calls ``..`` leads nowhere."""
+    """The path of a file relative to its folder; a lone file keeps its name. ``..`` from a server is dropped."""
     parts = PurePosixPath(path.removeprefix(root).lstrip("/") or PurePosixPath(path).name).parts
     if ".." in parts:
         raise SourceError(f"{path}: refused: leads out of its folder")
@@ -110,7 +110,7 @@ def _listed(system: Any, root: str) -> tuple[RemoteFile, ...]:
 
 
 def refuse_page(address: str) -> None:
-    """Raises ``UsageError`` for the web page of a tracker, with what reads its run."""
+    """Raise ``UsageError`` for a tracker's web page; the message says how to read its run."""
     if page := _PAGE.match(address):
         run = (
             f"; for its run use wandb://{page['run'].replace('/runs/', '/')}"

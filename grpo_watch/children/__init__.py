@@ -1,1 +1,1 @@
-"""Processes that may be lost."""
+"""Child processes whose death the parent survives."""

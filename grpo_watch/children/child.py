@@ -1,4 +1,4 @@
-"""One process that may be lost, and what every process that works for another one does: isolation, bounds, its end."""
+"""One child process whose death the parent survives, and the setup of every child: isolation, limits, exit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 FILES = 1_024
-"""Descriptors: the soft limit that Linux gives a process by default, which every reader lives with."""
+"""Descriptors: the soft limit that Linux gives a process by default, which is enough for every reader."""
 _NEW_USERS, _NEW_NETWORK = 0x1000_0000, 0x4000_0000
 """``CLONE_NEWUSER`` and ``CLONE_NEWNET`` of linux/sched.h."""
 
 
 def isolate() -> bool:
-    """Bound the process's descriptors, forbid core dumps, and leave the network; whether it could leave.
+    """Limit the process's descriptors, forbid core dumps, and leave the network; returns whether it could leave.
 
     It leaves by moving into an empty network namespace, which takes Python 3.12, and as a user other than root a kernel
     that permits user namespaces and a process that has no thread yet. A process with capabilities
@@ -63,10 +63,10 @@ class ChildLostError(Exception):
 
 
 class Child:
-    """A process that is running, and the pipe to it.
+    """A running process, and the pipe to it.
 
     Args:
-        target: what runs there; gets the pipe's other end, then ``arguments``. It ends when the pipe is closed.
+        target: the function to run; gets the pipe's other end, then ``arguments``. It ends when the pipe is closed.
         name: of the process.
     """
 
@@ -82,11 +82,11 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is still running."""
         return bool(self._process.is_alive())
 
     def send(self, value: Any) -> None:
-        """Hand it something.
+        """Send a value.
 
         Raises:
             ChildLostError: it has ended.
@@ -97,10 +97,10 @@ class Child:
             raise self._lost() from None
 
     def receive(self, seconds: float | None = None) -> Any:
-        """The next that it sends; None waits without end.
+        """The next value that it sends; ``seconds`` None waits without limit.
 
         Raises:
-            ChildLostError: it ended before that.
+            ChildLostError: it ended first.
             TimeoutError: nothing came in time.
         """
         try:
@@ -113,11 +113,11 @@ class Child:
         return value
 
     def kill(self) -> None:
-        """End it now; who waits for its answer gets ``ChildLostError``."""
+        """Kill it; a pending ``receive`` raises ``ChildLostError``."""
         self._process.kill()
 
     def close(self, seconds: float = END_SECONDS) -> None:
-        """Close the pipe; what has not ended by itself so much later is killed."""
+        """Close the pipe; kills a process that has not ended by itself after ``seconds``."""
         with suppress(OSError):
             self._pipe.close()
         self._process.join(seconds)
@@ -142,7 +142,7 @@ def follow_parent() -> None:
 
 
 def bound_memory() -> None:
-    """Let the process grow by ``MEMORY`` bytes of address space at most."""
+    """Limit the process's growth to ``MEMORY`` bytes of address space."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]

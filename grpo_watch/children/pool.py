@@ -1,6 +1,6 @@
 """Processes that do pieces of work for this one: the daemon's worker, and many runs at once.
 
-One that dies (out of memory, killed) fails its piece of work and nothing else.
+If one dies (out of memory, killed), only its piece of work fails.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[T], bytes]
-"""A top-level function of one piece of work, which can be sent to another process like its result."""
+"""A top-level function for one piece of work; it and its result can be sent between processes."""
 IDLE_SECONDS = 90.0
-"""A job that logs a step a minute keeps its process: to start one takes half a second, and longer on a busy machine."""
+"""A job that logs a step a minute keeps its process: starting one takes half a second, and longer on a busy machine."""
 NICENESS = 10
 LONG_WORK = 64 << 20
 """Bytes from which a piece of work is long: about a quarter of a second to hash, and more from a shared disk."""
@@ -39,10 +39,10 @@ def _pool(processes: int, initializer: Callable[[], None]) -> ProcessPoolExecuto
 
 
 class Worker:
-    """One process for short work and one for long, so that no completions wait for another run's large checkpoint.
+    """One process for short work and one for long, so that completions don't wait for another run's large checkpoint.
 
-    Each is started at its first piece of work and ended when idle. One that dies (out of memory) fails its work and is
-    replaced by a new one at the next piece.
+    Each is started at its first piece of work and ended when idle. If one dies (out of memory), its work fails, and a
+    new one starts with the next piece.
 
     Args:
         done: called, from another thread, whenever a piece is done.
@@ -53,9 +53,9 @@ class Worker:
         self._lanes = _Lane(done, clock), _Lane(done, clock)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        """Run a top-level function there; after ``stop`` nothing is begun, and nothing is ever done.
+        """Run a top-level function in a process; after ``stop`` nothing is started and no future completes.
 
-        How long it takes is judged by the files or folders among its arguments. What reads at a limited speed
+        Its duration is estimated from the files or folders among its arguments. Reading at a limited speed
         (``ReadLimits.io_limit``) counts as long: two at once would read at twice that speed.
         """
         size = sum(size_of(argument) for argument in arguments if isinstance(argument, Path))
@@ -63,23 +63,23 @@ class Worker:
         return self._lanes[limited or size >= LONG_WORK].submit(function, *arguments)
 
     def rest(self) -> None:
-        """End processes that had nothing to do for a while; called now and then."""
+        """End processes that were idle for a while; call it now and then."""
         for lane in self._lanes:
             lane.rest()
 
     def stop(self) -> None:
-        """End at once; work under way is dropped, and the daemon's exit waits for none."""
+        """End at once; running work is dropped, and the daemon's exit does not wait for it."""
         for lane in self._lanes:
             lane.stop()
 
     @property
     def processes(self) -> tuple[int | None, int | None]:
-        """The process ids for short and for long work, None while there is none."""
+        """The process ids for short and for long work, None if not running."""
         return self._lanes[0].process, self._lanes[1].process
 
 
 class _Lane:
-    """One process of a worker, and what waits for it."""
+    """One process of a worker, and its waiting work."""
 
     def __init__(self, done: Callable[[], None], clock: Callable[[], float]) -> None:
         self._done, self._clock = done, clock
@@ -142,10 +142,10 @@ def _begin() -> None:
 
 
 def attach() -> None:
-    """Set a process up that works for another one: deaf to Ctrl-C of the terminal, gone when the other is gone.
+    """Set up a process that works for another one: it ignores the terminal's Ctrl-C and exits with its parent.
 
-    What it works on was written by others: it has no network where the kernel allows that (before it has threads), and
-    more memory than any honest file needs ends the piece of work.
+    Its input was written by others: it has no network if the kernel allows that (before it has threads), and a piece of
+    work ends if it needs more memory than any honest file does.
     """
     isolate()
     bound_memory()
@@ -153,7 +153,7 @@ def attach() -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of the files of a folder; 0 where it can't be read, which its source reports."""
+    """Bytes of a file, or of the files of a folder; 0 if unreadable, which its source reports."""
     try:
         if not path.is_dir():
             return path.stat().st_size
@@ -165,7 +165,7 @@ def size_of(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of the piece of work at this place: the function's bytes, or why there are none."""
+    """The result of one piece of work: the function's bytes, or the reason why there are none."""
 
     place: int
     result: bytes = b""
@@ -173,14 +173,14 @@ class Answer:
 
 
 def processors() -> int:
-    """Processors that this process may use."""
+    """The number of processors this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def in_processes(work: Work[T], pieces: Sequence[T], processes: int) -> Iterator[Answer]:
-    """Do all pieces, ``processes`` at a time; answers come as they are ready, one for each piece.
+    """Do all pieces, ``processes`` at a time; yields one answer per piece, in the order of completion.
 
-    Where a process dies (killed, out of memory), the pieces in work are done again one by one: the one that kills its
+    If a process dies (killed, out of memory), the pieces in work are repeated one by one: the one that kills its
     process a second time gets an error, the others their results.
     """
     left = deque(range(len(pieces)))
@@ -193,7 +193,7 @@ def in_processes(work: Work[T], pieces: Sequence[T], processes: int) -> Iterator
 def _together(
     work: Work[T], pieces: Sequence[T], left: deque[int], processes: int
 ) -> Generator[Answer, None, list[int]]:
-    """Take pieces off ``left`` until none is left, or a process died; returns those in work at that moment."""
+    """Do the pieces of ``left`` until none is left or a process dies; returns those in work at that moment."""
     pool = _pool(processes, follow_parent)
     running: dict[Future[bytes], int] = {}
     suspects: list[int] = []

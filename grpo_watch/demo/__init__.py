@@ -1,1 +1,1 @@
-"""A real recorded run with a real fault, and the replayer that writes it again at an accelerated pace."""
+"""Bundled real runs, and the replayer that writes them again at an accelerated pace."""

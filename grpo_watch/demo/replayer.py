@@ -1,7 +1,7 @@
-"""Writes the bundled runs into a folder as their trainer did: the log's bytes as they came, checkpoints in between.
+"""Writes the bundled runs into a folder as their trainer did: the log in its recorded pieces, checkpoints in between.
 
 Both are TRL 1.16.0 on a tiny Qwen2, 100 steps. One has an optimizer whose step does nothing; its three checkpoints are
-byte-identical, so their weights are bundled once. Of the other, which learns, only the metrics in its log are bundled.
+byte-identical, so their weights are bundled once. Only the log of the other, which learns, is bundled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CHECKPOINTS = (60, 80, 100)
 BUNDLE = Path(__file__).parent / "frozen"
 HEALTHY = Path(__file__).parent / "healthy"
 HEALTHY_SECONDS = 18.0
-"""As long as the recording of the frozen run."""
+"""Length of the recording of the frozen run."""
 
 
 def replay_run(folder: Path, wait: Callable[[float], bool], speed: float) -> None:
@@ -23,7 +23,7 @@ def replay_run(folder: Path, wait: Callable[[float], bool], speed: float) -> Non
 
     Args:
         folder: an empty folder, or one to be made; ``train.log`` and ``output/`` appear in it.
-        wait: waits so many seconds; a true answer stops the replay.
+        wait: waits so many seconds; returning True stops the replay.
         speed: how many times faster than the recording.
     """
     text = _unpack("train.log.gz")
@@ -55,7 +55,7 @@ def replay_healthy(folder: Path, wait: Callable[[float], bool], speed: float) ->
 
 
 def _arrivals() -> Iterator[tuple[float, int]]:
-    """(seconds since the piece before, bytes so far) of each recorded piece."""
+    """For each recorded piece: seconds since the previous one, and bytes of the log so far."""
     before: float | None = None
     for line in _unpack("arrivals.tsv.gz").decode().splitlines():
         time, size = line.split("\t")
@@ -64,7 +64,7 @@ def _arrivals() -> Iterator[tuple[float, int]]:
 
 
 def _save(checkpoint: Path) -> None:
-    """Weights first, ``trainer_state.json`` last, in the order of transformers' Trainer."""
+    """Write weights first, ``trainer_state.json`` last, in the order of transformers' Trainer."""
     checkpoint.mkdir()
     step = checkpoint.name.rpartition("-")[2]
     (checkpoint / "model.safetensors").write_bytes(_unpack("model.safetensors.gz"))

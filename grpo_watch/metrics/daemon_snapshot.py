@@ -1,4 +1,4 @@
-"""What sinks are shown: one immutable snapshot of everything that is watched, made by the engine thread."""
+"""The immutable snapshot of everything the daemon watches, made by the engine's thread and read by all outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENGINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
-    """One kind of channel of one run. ``read_at``: when all that it held was last read (Unix seconds; None: never)."""
+    """One kind of channel of one run. ``read_at``: when its full content was last read (Unix seconds; None: never)."""
 
     source: str
     up: bool
@@ -29,8 +29,8 @@ class ChannelStatus:
 class RunOverview:
     """One run. ``ended`` is when it ended (Unix seconds), None while it continues; ``active``: it is being written.
 
-    ``lost``: its files are gone, and its end was not seen. ``labels`` are the user's; they go on ``grpo_run_info``
-    only. ``slug`` names the run in the API's paths. ``folder`` is the run's own, where it is on disk.
+    ``lost``: its files are gone without a sign of its end. ``labels`` are the user's; they go on ``grpo_run_info``
+    only. ``slug`` names the run in the API's paths. ``folder`` is the run's own folder, if it is on disk.
     """
 
     snapshot: RunSnapshot
@@ -46,7 +46,7 @@ class RunOverview:
     def last_step_time(self) -> float | None:
         """When the newest step was logged (Unix seconds), None if unknown.
 
-        A row without a time counts from when it was read, which for a copied run is after its end.
+        A row without a time counts as logged when it was read, which for a copied run is after its end.
         """
         logged = self.snapshot.last_step_time
         return logged if logged is None or self.ended is None else min(logged, self.ended)
@@ -54,13 +54,13 @@ class RunOverview:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of observations per bucket of ``ENGINE_BUCKETS``, the last for all above; and their sum in seconds."""
+    """Counts of observations per bucket of ``ENGINE_BUCKETS``, the last for all above, and their sum in seconds."""
 
     counts: tuple[int, ...] = (0,) * (len(ENGINE_BUCKETS) + 1)
     sum: float = 0.0
 
     def plus(self, seconds: float) -> Histogram:
-        """The histogram with one observation more."""
+        """The histogram with one more observation."""
         at = bisect_left(ENGINE_BUCKETS, seconds)
         counts = (count + (place == at) for place, count in enumerate(self.counts))
         return Histogram(tuple(counts), self.sum + seconds)
@@ -68,13 +68,12 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSnapshot:
-    """Everything at one moment: the runs, and how the watcher itself does.
+    """Everything at one moment: the runs, and the state of the watcher itself.
 
     ``records`` counts by channel kind, ``errors`` by channel kind and reason; ``problems`` are one-line texts for
     people. ``past`` are runs that ended a while ago: on the page, not on ``/metrics``. ``page`` is the status page's
-    address, or empty.
-    ``state_bytes`` None: no state is kept. ``deliveries`` counts messages by receiver and outcome, ``queues``
-    those that wait by receiver; ``troubled`` are the receivers that get nothing.
+    address, or empty. ``state_bytes`` None: no state is kept. ``deliveries`` counts messages by receiver and outcome,
+    ``queues`` waiting ones by receiver; ``troubled`` are the failing receivers.
     """
 
     runs: tuple[RunOverview, ...] = ()
@@ -93,12 +92,12 @@ class DaemonSnapshot:
 
     @property
     def shown(self) -> tuple[RunOverview, ...]:
-        """The runs that the page shows."""
+        """The runs on the page."""
         return (*self.runs, *self.past)
 
 
 def slug(run: str) -> str:
-    """A run's name as one path segment of the API; a name that has to be changed gets a mark of the original."""
+    """A run's name as one path segment of the API; a name that must be changed gets a hash of the original."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", run)
     if plain == run and run not in {".", ".."}:
         return run

@@ -27,18 +27,18 @@ from grpo_watch.safe_text import about, clean, visible
 Sample = tuple[str, tuple[str, ...], float]
 """Family, label values in the order of its table, value."""
 MAX_FUNCTIONS = 32
-"""Values of the label ``function`` per run; the mean of the rest goes under ``other``."""
+"""Most values of the label ``function`` per run; the mean of the rest is exported as ``other``."""
 GIB = 2.0**30
 OTHER = "other"
 MAX_SUMMARIES, LONGEST_SUMMARY = 8, 200
-"""Alerts of one rule whose summaries a run exports, and characters of each."""
+"""Most alerts of one rule whose summaries a run exports, and most characters of each."""
 GZIP_FROM = 1_000
-"""Bytes below which compressing costs more than it saves."""
+"""Least bytes of a body that is compressed: below, the CPU time outweighs the saving."""
 SAME_SECONDS = 1.0
 OPEN_METRICS = "application/openmetrics-text"
 FORMATS = ("text/plain; version=0.0.4", f"{OPEN_METRICS}; version=1.0.0")
-"""What the two formats are asked for as. Clients can ask for any version and escaping, which change nothing here: names
-hold ASCII letters, digits and underscores."""
+"""Content types of the two formats. Clients can request any version and escaping, which change nothing here: names hold
+ASCII letters, digits and underscores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ METRIC_TABLE: Mapping[str, MetricFamily] = {
     ),
     "grpo_watch_engine_seconds": MetricFamily("histogram", (), "Duration of one engine cycle in seconds."),
 }
-"""Every metric that is exported, besides those of the process, under the name that a query uses."""
+"""Every exported metric, except those of the process, by its name in queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What was answered last: of which snapshot, and when (Unix seconds)."""
+    """The last body: its snapshot, and when it was rendered (Unix seconds)."""
 
     snapshot: DaemonSnapshot
     at: float
@@ -133,7 +133,7 @@ class Exporter:
     """Serves ``/metrics`` from the newest snapshot.
 
     Args:
-        snapshot: gives the newest snapshot; called at each scrape.
+        snapshot: returns the newest snapshot; called at each scrape.
         clock: Unix seconds, for lags.
         process: whether the metrics of the process are exported too.
     """
@@ -149,8 +149,8 @@ class Exporter:
     def render(self, accept: str, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
         """The body in the format that the headers ask for (text 0.0.4 or OpenMetrics, gzip), and its headers.
 
-        Within ``SAME_SECONDS`` it is rendered again only if the snapshot is another one: who asks again and again,
-        under whatever headers, keeps nobody waiting.
+        Within ``SAME_SECONDS`` it is rendered again only for a new snapshot: a client that repeats requests, with
+        whatever headers, can't keep others waiting.
         """
         snapshot, now, content_type = self._snapshot(), self._clock(), _format(accept)
         packed = gzip_accepted(accept_encoding)
@@ -171,7 +171,7 @@ class Exporter:
 
 
 def _format(accept: str) -> str:
-    """The content type of the format that is asked for; a version that is none asks for text."""
+    """The content type for an ``Accept`` header; an unknown version gets text."""
     wanted = ""
     with suppress(ValueError, TypeError):
         wanted = choose_encoder(accept)[1]
@@ -197,13 +197,13 @@ def _filled(samples: Iterable[Sample]) -> Iterator[Metric]:
 
 
 def _families(*names: str) -> dict[str, Metric]:
-    """Families without samples; a counter is called without the ``_total`` of its samples."""
+    """Families without samples; a counter's name lacks the ``_total`` of its samples."""
     table = ((name, METRIC_TABLE[name]) for name in names)
     return {name: Metric(name.removesuffix("_total"), family.help, family.type) for name, family in table}
 
 
 def _snapshot_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
-    """What only changes with the snapshot."""
+    """Samples that only change with the snapshot."""
     run = (snapshot.run,)
     yield "grpo_step", run, snapshot.step
     yield "grpo_attempt", run, snapshot.attempt
@@ -223,7 +223,7 @@ def _blind_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
 
 
 def _metric_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
-    """A sample per metric that was logged with a number; a metric that is not logged, or as null, has none."""
+    """A sample per metric logged with a number; metrics that are not logged, or logged as null, have none."""
     by_function: dict[str, dict[str, float]] = {}
     for key, value in snapshot.values.items():
         metric, label = split_label(key)
@@ -241,7 +241,7 @@ def _metric_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
 
 
 def _bounded(values: Mapping[str, float]) -> Mapping[str, float]:
-    """The first ``MAX_FUNCTIONS`` functions by name, and the mean of the rest; as they are when there are no more."""
+    """The first ``MAX_FUNCTIONS`` functions by name, and the mean of the rest; unchanged if there are no more."""
     if len(values) <= MAX_FUNCTIONS:
         return values
     names = sorted(values.keys() - {OTHER})
@@ -275,7 +275,7 @@ def _alert_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
 
 
 def _state_samples(run: RunOverview) -> Iterator[Sample]:
-    """What can change without a new snapshot."""
+    """Samples that can change without a new snapshot."""
     name = run.snapshot.run
     yield "grpo_run_active", (name,), float(run.active)
     if run.last_step_time is not None:
@@ -287,7 +287,7 @@ def _state_samples(run: RunOverview) -> Iterator[Sample]:
 
 
 def _lag_samples(run: RunOverview, now: float) -> Iterator[Sample]:
-    """What changes with the clock."""
+    """Samples that change with the clock."""
     for channel in run.channels:
         if channel.read_at is not None:
             yield "grpo_watch_source_lag_seconds", (run.snapshot.run, channel.source), max(0.0, now - channel.read_at)
@@ -363,7 +363,7 @@ def encoded(encoder: Encoder, families: Iterable[Metric]) -> FamilyLines:
 
 
 def joined(parts: Iterable[FamilyLines], content_type: str) -> bytes:
-    """One document of many parts; families are in the order in which they first come."""
+    """Join parts into one document; families are in the order of their first appearance."""
     families: dict[bytes, list[bytes]] = {}
     for part in parts:
         for header, lines in part.items():
@@ -382,7 +382,7 @@ class RunTexts:
     def of(
         self, runs: Iterable[RunOverview], families: Callable[[RunOverview], Iterable[Metric]]
     ) -> Iterable[FamilyLines]:
-        """The text of each run, rendered again only if something changed; those that are gone are forgotten."""
+        """The text of each run, rendered again only after a change; runs that are gone are dropped."""
         before, self._kept = self._kept, {}
         for run in runs:
             kept = before.get(run.snapshot.run)
