@@ -47,7 +47,6 @@ def _bound(what: int, most: int) -> None:
 
 
 def _is_capable() -> bool:
-    """Whether the process holds capabilities, as root does."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return any(line.startswith("CapEff:") and int(line.split()[1], 16) for line in lines)
 

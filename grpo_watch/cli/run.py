@@ -217,7 +217,6 @@ def running(
 def _opened(
     given: FollowedPaths, load: Load, before: Basis | None, daemon: Callable[[], Daemon | None]
 ) -> tuple[Basis, HttpListener, PushSetup]:
-    """Settings, paths and state of a new daemon, with its bound socket and receivers."""
     current = before.current if before else SettingsInForce(load)
     settings = current.settings
     named = given.paths if before or given.paths or settings.runs else [newest_below(Path(), settings.allow_roots)]

@@ -161,7 +161,6 @@ def _as_text(
 
 
 def _lines(one: ExaminedRun) -> Iterator[Line]:
-    """The lines about one run."""
     snapshot, found, say_so = one.snapshot, one.found, partial(say, one.snapshot.language)
     said, colon = partial(sentence_words, snapshot.language, part="errors"), say_so(": ")
     name = " ".join(part for part in (snapshot.framework, snapshot.version) if part)

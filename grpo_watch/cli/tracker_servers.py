@@ -259,7 +259,6 @@ def local_copies(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _copied(path: str, folder: Path) -> Path:
-    """The file that holds the copied input."""
     if path == STDIN:
         made = Spool(_stream(), folder).copy()
         if made is None:

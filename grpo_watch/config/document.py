@@ -208,7 +208,7 @@ def _unknown_key(
 
 
 def _in_words(problem: str, path: Path_, models: Sequence[type[msgspec.Struct]]) -> str:
-    """msgspec's message about a value in plain words: ``must be a number, not a text``."""
+    """A value's error from msgspec in plain words: ``must be a number, not a text``."""
     wrong = _WRONG_KIND.fullmatch(problem)
     if wrong and wrong["wanted"].startswith("object"):
         return _NOT_A_MAPPING

@@ -332,7 +332,6 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _inodes(found: Iterable[FoundRun]) -> frozenset[int]:
-    """The inodes of the files of these runs' channels."""
     nodes = set()
     for channel in (channel for run in found for channel in run.channels):
         with suppress(OSError):

@@ -203,7 +203,6 @@ def _families(*names: str) -> dict[str, Metric]:
 
 
 def _snapshot_samples(snapshot: RunSnapshot) -> Iterator[Sample]:
-    """Samples that only change with the snapshot."""
     run = (snapshot.run,)
     yield "grpo_step", run, snapshot.step
     yield "grpo_attempt", run, snapshot.attempt
@@ -287,7 +286,6 @@ def _state_samples(run: RunOverview) -> Iterator[Sample]:
 
 
 def _lag_samples(run: RunOverview, now: float) -> Iterator[Sample]:
-    """Samples that change with the clock."""
     for channel in run.channels:
         if channel.read_at is not None:
             yield "grpo_watch_source_lag_seconds", (run.snapshot.run, channel.source), max(0.0, now - channel.read_at)

@@ -65,7 +65,6 @@ def _notes(settings: LaunchSettings, batch: LaunchBatch, total: int | None, reac
 
 
 def _with_tokens(settings: LaunchSettings, found: Prediction) -> Prediction:
-    """The prediction with its most tokens."""
     length = settings.whole(settings.name_of("completion_length"))
     prompt = settings.whole(settings.name_of("prompt_length"))
     if found.completions is None or not length:

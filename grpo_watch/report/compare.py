@@ -99,7 +99,6 @@ def noise_before(difference: Sequence[float], window: int) -> list[float]:
 
 
 def _running_medians(values: Sequence[float]) -> Iterator[float]:
-    """The running median of the values."""
     ordered: list[float] = []
     for at, value in enumerate(values):
         insort(ordered, value)

@@ -77,7 +77,6 @@ def _case(rule: RuleView, snapshot: RunSnapshot, fail_on: Severity | None) -> ET
 
 
 def _described(shown: FindingView) -> str:
-    """One finding in full, one fact per line."""
     finding = shown.finding
     lines = [f"{finding.severity.value} {finding.rule} {shown.key}".rstrip() + f", {shown.since}", finding.summary]
     lines += [f"explained by: {finding.caused_by}"] if finding.caused_by else []

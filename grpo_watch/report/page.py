@@ -276,7 +276,6 @@ def _parts(report: RunReport, index: int) -> Iterator[Html]:
 
 
 def _finding(shown: FindingView, title: str = "") -> Html:
-    """A finding with its steps, cause, fix and cost."""
     finding = shown.finding
     head = tag("h3", title, finding.rule, f" {shown.key}" if shown.key else "")
     label = tag("p", _severity(finding, shown.language), " ", shown.since, class_="dim")
@@ -287,7 +286,6 @@ def _finding(shown: FindingView, title: str = "") -> Html:
 
 
 def _severity(finding: Finding, language: str) -> Html:
-    """The severity in its colour."""
     return tag("span", say(language, finding.severity.value), class_=f"mark {finding.severity.value}")
 
 

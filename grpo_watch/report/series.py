@@ -349,7 +349,6 @@ def _kept(series: Series | None) -> Series:
 
 
 def _imported(module: str, extra: str) -> Any:
-    """Import an optional package."""
     try:
         return import_module(module)
     except ImportError:

@@ -163,7 +163,6 @@ def _consequence(finding: Finding, language: str) -> Line:
 
 
 def _reservations(snapshot: RunSnapshot) -> Iterator[Line]:
-    """The reservations that belong to the verdict."""
     for caveat in caveats(snapshot):
         yield Line(visible(say(snapshot.language, caveat)), "yellow", indent=2)
     for label, line in judgement_lines(snapshot):

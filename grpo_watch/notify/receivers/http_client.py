@@ -175,7 +175,6 @@ def _connections(
 
 
 def _basic(auth: str) -> str:
-    """User and password of an address as a header value."""
     return f"Basic {base64.b64encode(unquote(auth).encode()).decode()}"
 
 
