@@ -200,7 +200,7 @@ class ConsoleParser(ConsoleRows):
 
     @property
     def _may_be_own(self) -> bool:
-        """Whether own loops' rows may stand in this log: False if a known framework writes it."""
+        """Whether own loops' rows may come now: not in a known framework's log, nor inside a traceback."""
         table = frameworks().get(self.framework)
         printed = self.steps.rows + len(self._held)
         if (table is not None and not table.any_loop) or (printed > 1 and not self._own.sure):

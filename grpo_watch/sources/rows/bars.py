@@ -18,7 +18,7 @@ BAR = re.compile(
     rb"%(?:\|[^|\r\n]{0,2000}\|)? {0,20}(\d{1,12})/(\d{1,12})"
     rb" \[(\d[\d:]{0,20})<([\d:?]{1,20})(?:, ?[^\]\r\n]{0,2000})?\]?"
 )
-"""``' 12%|█▎ | 12/100 [00:04<00:29, 3.05it/s]'`` from the percent sign on (tqdm 4).
+"""``' 12%|█▎   | 12/100 [00:04<00:29,  3.05it/s]'`` from the percent sign on (tqdm 4).
 
 A terminal without a width (a notebook's ``!``, a container's ``-t``) gets ``' 12% 12/100 [00:04<…]'``.
 """

@@ -38,8 +38,8 @@ MOST_ROUNDED = 8
 def keys_of(header: Sequence[str], columns: Mapping[str, str]) -> tuple[str, ...]:
     """Return the key of each column: the user's name for it, transformers' for its headers, else the header's own.
 
-    ``columns`` maps canonical names to the user's columns (``{"reward_mean": "avg_r"}``). A notebook writes ``rewards /
-    check / mean`` where logs say ``rewards/check/mean``; a unit in brackets is no part of a key.
+    ``columns`` maps canonical names to the user's columns (``{"reward_mean": "avg_r"}``). A notebook writes
+    ``rewards / check / mean`` for the logs' ``rewards/check/mean``; a unit in brackets is no part of a key.
     """
     own = {column: name for name, column in columns.items()}
     bare = (cell.strip() for cell in header[:MAX_COLUMNS])
