@@ -1,1 +1,1 @@
-"""What each training framework writes, one folder per framework, and how its keys become canonical metrics."""
+"""The logs, settings and dumps of each training framework, one folder per framework, mapped to canonical metrics."""

@@ -1,4 +1,4 @@
-"""How a framework writes completions to files: ``DUMPS`` of a ``<framework>/dumps.py``, or ``keys.yaml``."""
+"""The files to which frameworks write completions: ``DUMPS`` of a ``<framework>/dumps.py``, or ``keys.yaml``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grpo_watch.frameworks.framework_tables import contributions, frameworks
 
 
 class DumpRow(NamedTuple):
-    """One completion. ``group`` is the id of its group (None: the prompt tells), ``rollout`` that of the attempt at it.
+    """One completion. ``group`` is its group's id (None: the prompt decides), ``rollout`` the id of the attempt.
 
     Of several rows with one ``group`` and ``rollout`` (an agent's turns) the one of the highest ``turn`` counts.
     """
@@ -31,13 +31,13 @@ class DumpRow(NamedTuple):
 class RolloutDumps(Struct, frozen=True):
     """JSON-lines files, one per step.
 
-    ``file`` matches the whole name of a file, its first group is the step; with ``inner`` that of a folder, in which
-    the file of the step lies there. ``keys`` are in every row. ``read`` gives
-    the completions of one decoded line (none for padding, many for a line of columns). ``ordered``: there is no id,
-    and the completions of a group follow each other in the file. ``evaluation`` decides from a folder's name and its
-    steps whether evaluation is dumped there. ``measure``: there are no texts; it makes a row of numbers of a file's
-    lines and the longest completion that the settings allow (None: not known). ``attempts`` names the folder beside the
-    file's own with all attempts of the step, where those that failed are left out; ``failed`` says which of a line did.
+    ``file`` matches a file's whole name, its first group is the step; with ``inner`` it matches a folder, and ``inner``
+    is the file inside. ``keys`` are in every row. ``read`` gives the completions of one decoded line (none for padding,
+    many for a line of columns). ``ordered``: there is no id, and the completions of a group follow each other in the
+    file. ``evaluation`` decides from a folder's name and its steps whether evaluation is dumped there. ``measure``:
+    there are no texts; it computes a row of numbers from a file's lines and the configured completion limit (None:
+    unknown). ``attempts`` names the folder beside the file's own with all attempts of the step, if the file leaves out
+    failed ones; ``failed`` says which attempts of a line failed.
     """
 
     framework: str
@@ -57,15 +57,15 @@ class RolloutDumps(Struct, frozen=True):
         return self.inner.count("/") + 1 if self.inner else 0
 
     def named(self, path: PurePath) -> re.Match[str] | None:
-        """The match of ``file`` in a path that ends like one of these; its first group is the step."""
+        """The match of ``file`` in a path that ends like one of these files; its first group is the step."""
         names = path.parts[-1 - self.depth :]
         return self.file.fullmatch(names[0]) if "/".join(names[1:]) == self.inner else None
 
 
 ERRORS = "rollouts/errors"
-"""The share of a step's attempts that failed, as a key of its row."""
+"""Key of the share of a step's attempts that failed."""
 NUMBERS = frozenset({int, float, type(None)})
-"""Types of a score as a decoder gives it; a truth value is none."""
+"""Types of a decoded score; booleans are not scores."""
 
 
 @cache
@@ -76,7 +76,7 @@ def rollout_dumps() -> tuple[RolloutDumps, ...]:
 
 @cache
 def table_columns() -> TableColumns:
-    """The names that any framework's rows have, as one."""
+    """The column names of all frameworks' rows, merged."""
     found = [table.columns for table in frameworks().values() if table.columns is not None]
     lists = ("step", "prompt", "completion", "not_rewards")
     return TableColumns(
@@ -93,6 +93,6 @@ def is_reward(name: str, column: Sequence[object]) -> bool:
 
 
 def parquet_dump(name: str) -> tuple[str, int] | None:
-    """Whose Parquet dump (columns ``prompt`` and ``completion``) a file of this name is, and its step."""
+    """The framework and step of a Parquet dump (columns ``prompt`` and ``completion``) by its file name, or None."""
     found = ((table.name, table.parquet.fullmatch(name)) for table in frameworks().values() if table.parquet)
     return next(((framework, int(match[1])) for framework, match in found if match is not None), None)

@@ -1,4 +1,4 @@
-"""What is known of a framework: its data file (``keys.yaml``), and how files show that it wrote them."""
+"""A framework's data file (``keys.yaml``), and the traces by which its files are recognised."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from grpo_watch.detectors.shared.batch_plan import release
 
 
 class DataStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A part of a data file; what has no default must be in it, and nothing else may be."""
+    """A part of a data file; fields without a default are required, unknown ones are refused."""
 
 
 class ArgumentNames(DataStruct, frozen=True):
     """The trainer arguments that a framework writes as JSON, prints or logs, beyond transformers' own.
 
     Attributes:
-        file: the name of the file; empty where there is none.
+        file: name of the file; empty if there is none.
         recognise: sets of names; arguments that have all of one set are this framework's.
-        version: the name of its version.
+        version: name of its version.
         settings: its names of canonical settings.
     """
 
@@ -39,7 +39,7 @@ class ArgumentNames(DataStruct, frozen=True):
 
 
 class FileTraces(DataStruct, frozen=True):
-    """What in a run's files is one framework's.
+    """Traces in a run's files that identify one framework.
 
     Attributes:
         log: found in its logs, in JSON lines too.
@@ -50,15 +50,15 @@ class FileTraces(DataStruct, frozen=True):
         paired_step: the key of a JSON row that holds step and total as one text (``"33/80"``).
         counters: how its logs count steps (group 1), by which the parts of a rotated log are put in order.
         metrics_file: the name of its metrics file.
-        shows_end: whether the end of a run shows in its metrics files.
-        crash_summary: how the line begins that its metrics file ends with after a crash too.
-        pieces_file: the name of a metrics file with several lines per step, and what is found in it.
-        notebook: columns of which one makes a notebook's table, beside transformers' own columns, this framework's.
+        shows_end: whether its metrics files show the end of a run.
+        crash_summary: how the last line of its metrics file begins, after a crash too.
+        pieces_file: the name of a metrics file with several lines per step, and a pattern found in it.
+        notebook: columns, one of which beside transformers' own makes a notebook's table this framework's.
         card_version: found in a model card (``README.md``); group 1 is the framework's version.
-        recipe: arguments of which two make a YAML file a recipe for its scripts.
+        recipe: arguments, two of which make a YAML file a recipe for its scripts.
         bar: the label of its training bar.
         folders: names of folders that belong to the run above them.
-        numbered: how the names of folders begin of which each start of a job makes another, with a higher number.
+        numbered: prefixes of folders that each start of a job creates with a higher number.
         arguments: the names of its trainer arguments.
     """
 
@@ -83,10 +83,10 @@ class FileTraces(DataStruct, frozen=True):
 
 
 class MarkKind(Enum):
-    """What a mark means. A line with marks of several kinds has the meaning of the first of these."""
+    """The meaning of a mark. A line with marks of several kinds has the meaning of the first of these."""
 
     FINISHED = "finished"
-    """The job came to its end."""
+    """The job completed."""
     RESUMED = "resumed"
     """Group 1 is the step that the job resumes from."""
     TOTAL = "total"
@@ -100,7 +100,7 @@ class MarkKind(Enum):
     PACKAGE = "package"
     """Group 1 is the version of the package with the framework's name."""
     NAME = "name"
-    """The line is the framework's own."""
+    """Only shows that the line is the framework's own."""
     SIZES = "sizes"
     """Group 1 is the number of training examples, group 2 that of epochs."""
     PROCESSES = "processes"
@@ -118,8 +118,8 @@ class MarkKind(Enum):
 class ConsoleMark(DataStruct, frozen=True):
     """One kind of line that a framework prints besides rows.
 
-    ``sign``: a short expression that finds all such lines, for the one search that every line of a log goes through;
-    none where another mark's sign is in the same line.
+    ``sign``: a short expression that finds all such lines, for a single search over every line of a log; empty if
+    another mark's sign is in the same line.
     """
 
     framework: str
@@ -129,9 +129,9 @@ class ConsoleMark(DataStruct, frozen=True):
 
 
 class DictionaryRow(DataStruct, frozen=True):
-    """Rows on the console that are a dictionary behind their step, on one line.
+    """Rows on the console that are a dictionary after their step, on one line.
 
-    ``mark``: found in every such line; ``line``: what stands before the dictionary, its group is the step.
+    ``mark``: found in every such line; ``line``: matches the text before the dictionary, its group is the step.
     """
 
     mark: str
@@ -139,14 +139,14 @@ class DictionaryRow(DataStruct, frozen=True):
 
 
 class CheckpointLayout(DataStruct, frozen=True):
-    """One way to lay checkpoints out; those with one ``folder`` are used as one.
+    """One layout of checkpoints; those with the same ``folder`` are merged.
 
     Attributes:
         folder: matches a checkpoint's name, its group is the step.
         within: the folders that may hold the weights, the best first.
         markers: files in the checkpoint that are written last.
         trackers: files next to the checkpoints that name the newest step whose save was completed.
-        holds: names of which one lies in the folder, where the folder's name alone proves nothing.
+        holds: names, one of which must be in the folder, if the folder's name alone proves nothing.
         not_below: parents whose folders of this name are no checkpoints.
         unfinished: matches folders that are being written or replaced.
         configured: the marker of a checkpoint that holds the run's configuration.
@@ -165,7 +165,7 @@ class CheckpointLayout(DataStruct, frozen=True):
 class TableColumns(DataStruct, frozen=True):
     """Names in the rows of one growing ``completions.jsonl``, the best first.
 
-    ``not_rewards`` may hold numbers and are no reward. ``per_generation``: in a row with this key, several batches may
+    ``not_rewards`` may hold numbers but are no rewards. ``per_generation``: in rows with this key, several batches may
     share a step.
     """
 
@@ -177,16 +177,16 @@ class TableColumns(DataStruct, frozen=True):
 
 
 class KeyRule(DataStruct, frozen=True):
-    """One raw key (or ``prefix<label>suffix``) and the metric it means; ``metric`` None: known, but no metric.
+    """One raw key (or ``prefix<label>suffix``) and its metric; a ``metric`` of None marks a known key without one.
 
     With ``infix`` the key is ``prefix<any>infix<label>suffix``; ``function`` is the label of a key without one.
 
     ``beside``: it means the metric only in a row that holds this key too; ``unless``: only in a row without it;
-    ``not_with``: only in a run without this setting.
-    ``convert``: the metric is the ``reciprocal`` of the value, its ``complement`` to 1, how far it is ``behind KEY``,
-    another value of the row, or its share ``of_prompts`` (of a step, where the settings know their number).
-    ``zero`` is ``absent`` where an exact 0 is written if the quantity is not measured. ``tied``: beside this key it is
-    the share of what is as long as the longest, and no truncation unless many are so at a length that people set.
+    ``not_with``: only in a run without this setting. ``convert``: the metric is the ``reciprocal`` of the value, its
+    ``complement`` to 1, how far it is ``behind KEY``, another value of the row, or its share ``of_prompts`` (of a step,
+    if the settings give their number). ``zero`` is ``absent`` if an exact 0 is written when the quantity is not
+    measured. ``tied``: beside this key it is the share of completions as long as the longest, which is truncation only
+    if many are, at a length that people set.
     """
 
     metric: str | None
@@ -208,7 +208,7 @@ class KeyRule(DataStruct, frozen=True):
         return beside and (self.unless is None or self.unless not in names) and self.not_with not in switched_on
 
     def label(self, key: str) -> str | None:
-        """The label inside ``key`` when the pattern matches, else None."""
+        """The label inside ``key`` if the pattern matches, else None."""
         inner = key[len(self.prefix) : len(key) - len(self.suffix)]
         if self.infix:
             inner = inner.partition(self.infix)[2]
@@ -227,16 +227,16 @@ class Signature(DataStruct, frozen=True):
 
 
 class Facts(Struct, frozen=True):
-    """What an era settles: the meaning of the logged spread, and whether a logged KL proves beta > 0."""
+    """What an era determines: the meaning of the logged spread, and whether a logged KL proves beta > 0."""
 
     reward_std: str = "unknown"
     kl_implies_beta: bool | None = None
 
 
 class Era(Signature, frozen=True, kw_only=True, rename={"since": "from"}):
-    """A span of versions with one naming. Without ``from`` it is known by keys only, without ``has`` by version only.
+    """A span of versions with one naming. Without ``from`` only keys identify it, without ``has`` only the version.
 
-    ``version_reward_std``: what the spread means where the version is known, if that says more than the keys.
+    ``version_reward_std``: the meaning of the spread if the version is known, where that says more than the keys.
     """
 
     reward_std: str
@@ -246,12 +246,12 @@ class Era(Signature, frozen=True, kw_only=True, rename={"since": "from"}):
 
 
 class SettingTerms(DataStruct, frozen=True, rename={"allowed": "is"}):
-    """The canonical setting that a key of a configuration means, and how its value is read.
+    """The canonical setting of a configuration key, and how its value is read.
 
-    ``when``: another dotted key, which must hold one of ``allowed``; where it holds something else the value is
-    ``otherwise``, where it is absent there is no value. ``convert`` is ``positive`` where the setting is whether the
-    number is above 0. ``times``: another dotted key with a number that this one is multiplied with; where it is absent
-    there is no value.
+    ``when``: another dotted key, which must hold one of ``allowed``; if it holds something else the value is
+    ``otherwise``, if it is absent there is no value. ``convert`` is ``positive`` if the setting is whether the number
+    is above 0. ``times``: another dotted key with a number that this one is multiplied by; if it is absent there is no
+    value.
     """
 
     means: str
@@ -262,7 +262,7 @@ class SettingTerms(DataStruct, frozen=True, rename={"allowed": "is"}):
     times: str | None = None
 
     def read(self, value: object, leaves: Mapping[str, object]) -> object:
-        """The value under these terms; None: there is none."""
+        """The value under these terms, or None."""
         if self.when is not None and leaves.get(self.when) not in self.allowed:
             return self.otherwise if leaves.get(self.when) is not None else None
         if self.times is not None:
@@ -272,18 +272,17 @@ class SettingTerms(DataStruct, frozen=True, rename={"allowed": "is"}):
 
 
 class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework", "signatures": "recognise"}):
-    """One data file. Where ``based_on`` names another framework, its keys, eras and settings are included.
+    """One data file. If ``based_on`` names another framework, its keys, eras and settings are included.
 
-    ``rules`` are its keys, the preferred first. ``learning_rate`` is ``next`` where the logged rate is the next step's,
+    ``rules`` are its keys, the preferred first. ``learning_rate`` is ``next`` if the logged rate is the next step's,
     ``next_rate_beside``: only in rows that hold one of these. ``settings`` are dotted keys of the framework's
-    configuration, each with the canonical setting it means.
-    ``step_key``: its own name for the optimizer step in rows of trackers (empty: a usual one).
-    ``reveals`` are the framework's own settings that give a metric or a kind of evidence.
-    ``channels``: what each shows, for the documentation and for metrics that the console prints between rows.
-    ``fallback``: rows of a framework that is not known are read with this table. ``any_loop``: it prepares a model for
-    whatever loop trains it; its banner says nothing of the rows.
-    ``row`` are its rows on the console, ``marks`` lines that it shows besides; ``parquet`` matches the name of a file
-    of completions, its group is the step; ``columns`` are those of its ``completions.jsonl``.
+    configuration, each with its canonical setting. ``step_key``: its own name for the optimizer step in rows of
+    trackers (empty: a usual one). ``reveals`` are the framework's own settings that enable a metric or a kind of
+    evidence. ``channels``: what each shows, for the documentation and for metrics that the console prints between rows.
+    ``fallback``: rows of an unknown framework are read with this table. ``any_loop``: it prepares a model for any
+    training loop, so its banner does not identify the rows. ``row`` describes its rows on the console, ``marks`` other
+    lines; ``parquet`` matches the name of a file of completions, its group is the step; ``columns`` are those of its
+    ``completions.jsonl``.
     """
 
     name: str
@@ -329,7 +328,7 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
         return frozenset((self.channels.get("console") or {}).get("gives", ()))
 
     def find(self, key: str) -> tuple[int, KeyRule, str | None] | None:
-        """Rank (lower is preferred), rule and label of a key whose prefixes are stripped; None for an unknown key."""
+        """Rank (lower is preferred), rule and label of a key without prefixes; None for an unknown key."""
         if (hit := self.exact.get(key)) is not None:
             return hit[0], hit[1], hit[1].function
         for rank, rule in self.patterns:
@@ -338,7 +337,7 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
         return None
 
     def facts_of_version(self, version: str | None) -> Facts | None:
-        """What the version settles, or None when it is unknown or older than every era."""
+        """The facts of a version; None if it is unknown or older than every era."""
         if version is None or not (wanted := release(version)):
             return None
         reached = [era for era in self.eras if era.since and release(era.since) <= wanted]
@@ -347,6 +346,6 @@ class Framework(DataStruct, frozen=True, dict=True, rename={"name": "framework",
         return Facts(reached[-1].version_reward_std or reached[-1].reward_std, reached[-1].kl_implies_beta)
 
     def facts_of_keys(self, keys: frozenset[str]) -> Facts | None:
-        """What a row's keys settle, or None when they fit no era."""
+        """The facts that a row's keys determine; None if they fit no era."""
         era = next((era for era in self.eras if era.has and era.matches(keys)), None)
         return None if era is None else Facts(era.reward_std, era.kl_implies_beta)

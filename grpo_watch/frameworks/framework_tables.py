@@ -31,12 +31,12 @@ def contributions(module: str, attribute: str) -> Iterator[Any]:
 
 PLACEHOLDER = re.compile(r"<[a-z]+>")
 SEPARATORS = re.compile(r"[/@-]")
-"""What table writers, databases and some trackers do not allow in a name: they write ``_`` for each."""
+"""Characters that table writers, databases and some trackers don't allow in a name, and replace by ``_``."""
 INHERITED = frozenset(
     {"strip_prefixes", "eval_prefixes", "learning_rate", "next_rate_beside", "spread_key", "eras"}
     | {"reveals", "channels"}
 )
-"""What a data file takes over from the one that it is based on, besides keys and settings."""
+"""Fields that a data file inherits from the one it is based on, besides keys and settings."""
 
 
 @lru_cache(maxsize=1)
@@ -54,12 +54,12 @@ def fallback() -> Framework:
 
 
 def own_step_keys() -> tuple[str, ...]:
-    """What frameworks alone call the optimizer step in the rows of trackers."""
+    """Names of the optimizer step in the rows of trackers that only one framework uses."""
     return tuple(table.step_key for table in frameworks().values() if table.step_key)
 
 
 def bases_last() -> Sequence[Framework]:
-    """Every framework, those that others are built on last: their traces show in the others' files."""
+    """Every framework, with those that others build on last: their traces show in the others' files."""
     bases = {table.based_on for table in frameworks().values()}
     return sorted(frameworks().values(), key=lambda table: table.name in bases)
 
@@ -68,13 +68,13 @@ def read_framework(text: str) -> Framework:
     """The framework of one data file that is based on no other.
 
     Raises:
-        msgspec.ValidationError: a part that every data file has is missing, or one is not known.
+        msgspec.ValidationError: a required part is missing, or a part is unknown.
     """
     return _framework(shipped_yaml(text), {})
 
 
 def produced_by(name: str) -> frozenset[str] | None:
-    """Every canonical metric that a framework's logs can give, of any version; None for an unknown framework."""
+    """Every canonical metric that a framework's logs can give, in any version; None for an unknown framework."""
     framework = frameworks().get(name)
     if framework is None:
         return None
@@ -86,7 +86,7 @@ def produced_by(name: str) -> frozenset[str] | None:
 
 
 def recognise(keys: frozenset[str]) -> Framework | None:
-    """The framework that a row with these keys (prefixes stripped) comes from, or None when they could be anyone's."""
+    """The framework of a row with these keys (prefixes stripped); None if several could have written it."""
     for framework in frameworks().values():
         if any(signature.matches(keys) for signature in framework.signatures):
             return framework
@@ -127,7 +127,7 @@ def _rules(document: Mapping[str, Any]) -> Iterator[KeyRule]:
 
 
 def flat_name(name: str) -> str:
-    """A key as it stands in a table whose columns may hold no separators: ``critic_score_mean``."""
+    """A key in a table whose columns may hold no separators: ``critic_score_mean``."""
     return SEPARATORS.sub("_", name)
 
 
@@ -142,14 +142,14 @@ def _flat_rule(rule: KeyRule) -> KeyRule:
 
 
 STATE = "trainer_state.json"
-"""transformers 4.51 to 5.23 write it last; it is read to its end before it counts."""
+"""transformers 4.51 to 5.23 write it last; it must be complete JSON to count."""
 
 LIBRARIES = (
     CheckpointLayout(folder=re.compile(r"checkpoint-(\d{1,12})"), markers=(STATE,), configured=STATE),  # transformers
     CheckpointLayout(folder=re.compile(r"global_step(\d{1,12})"), trackers=("latest",)),  # DeepSpeed
     CheckpointLayout(folder=re.compile(r"iter_(\d{7})"), trackers=("latest_checkpointed_iteration.txt",)),  # Megatron
 )
-"""What libraries write for any framework."""
+"""Checkpoint layouts of libraries that any framework may use."""
 LISTS = ("within", "markers", "trackers")
 
 

@@ -33,12 +33,12 @@ class CheckedGuesses(Struct):
         raw: Mapping[str, float | None],
         values: dict[str, float | None],
     ) -> str | None:
-        """Add the guessed metrics of a row to its values; the key that seems to be the reward's spread, if any."""
+        """Add a row's guessed metrics to ``values``; returns the key that seems to be the reward's spread, if any."""
         spread = None
         for key, metric in guesses:
             value = raw[key]
             if value is None or key in self.refuted or (not isfinite(value) and is_success(key)):
-                continue  # an accuracy that is NaN was not taken at this step
+                continue  # a NaN accuracy was not measured at this step
             if not fits(metric, value):
                 self.refuted.add(key)
                 self.changed |= self.standing.pop(key, None) is not None
@@ -55,13 +55,13 @@ class CheckedGuesses(Struct):
         return spread
 
     def take_news(self) -> Mapping[str, str] | None:
-        """All keys that stand, with their metrics, if that changed since the last call; None else."""
+        """All accepted keys with their metrics, if that changed since the last call, else None."""
         changed, self.changed = self.changed, False
         return dict(self.standing) if changed else None
 
 
 SPREAD = "reward_std"
-"""Stands for the logged spread of the reward, whose meaning (a group's, the batch's) the rows decide."""
+"""Stands for the logged spread of the reward; the rows decide whether it is a group's or the batch's."""
 REWARD = "reward_mean"
 LONGEST_KEY = 200
 WORD = re.compile(r"[a-z]+|\d+")
@@ -73,7 +73,7 @@ FUNCTION = re.compile(
 
 
 class Vocabulary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``guessing.yaml``, which says what each of its lists is for."""
+    """The word lists of ``guessing.yaml``, where each is explained."""
 
     prefixes: frozenset[str]
     same: Mapping[str, tuple[str, ...]]
@@ -99,9 +99,9 @@ SAME = MappingProxyType({word: spelled for spelled, words in WORDS.same.items() 
 NO_REWARD = WORDS.others | WORDS.of_preferences | WORDS.no_reward
 COUNTED = frozenset({"tokens"})
 MEANS = frozenset({"mean", "avg", "average", "per"})
-"""Tokens are a length only where they are averaged; else they are a total."""
+"""Tokens are a length only if they are averaged; else they are a total."""
 SPREADS = frozenset({"reward_group_std", "reward_batch_std"})
-"""What the logged spread of the reward may be: no name decides it."""
+"""Possible meanings of the logged spread of the reward, which no name decides."""
 OF_LEARNING = frozenset(
     {"kl_reference", "kl_policy_update", "policy_clip_ratio", "entropy", SPREAD, "reward_group_std"}
     | {"reward_zero_std_ratio", "completion_length_mean", "completion_truncated_ratio"}
@@ -109,20 +109,20 @@ OF_LEARNING = frozenset(
 """Metrics of training with rewards; supervised fine-tuning prints loss, learning rate and gradient norm as well."""
 OF_GROUPS = frozenset({SPREAD, "reward_group_std", "reward_zero_std_ratio", "policy_clip_ratio"})
 OF_COMPLETIONS = frozenset({"completion_length_mean", "completion_truncated_ratio"})
-"""Beside an accuracy, one of the former shows training with rewards; so does a KL with one of the latter, while
+"""With an accuracy, a metric of ``OF_GROUPS`` shows training with rewards; so does a KL with one of these, while
 distillation logs a KL alone."""
 OF_UPDATES = OF_LEARNING - {"completion_length_mean"} | {"loss", "grad_norm", "learning_rate"}
-"""What is known of an update and not of a single completion: a row without a step has one of these beside a reward."""
+"""Metrics of an update, not of a single completion: a row without a step needs one of these beside a reward."""
 
 OF_STEPS = frozenset({"loss", "grad_norm", "learning_rate", "kl_reference", "kl_policy_update", "policy_clip_ratio"})
-"""What evaluations, which show entropies and lengths as well, have not."""
+"""Metrics that evaluations lack; they do log entropies and lengths."""
 
 
 @lru_cache(maxsize=4_096)
 def guess(key: str) -> str | None:
     """The canonical metric (with its label), or ``SPREAD``, that the words of an unknown key name; None: no guess.
 
-    Case, separators and namespaces before it change nothing: ``Train/Clip-Fraction`` is ``clip_fraction``.
+    Case, separators and namespaces before it don't matter: ``Train/Clip-Fraction`` is ``clip_fraction``.
     """
     if len(key) > LONGEST_KEY:
         return None
@@ -140,10 +140,10 @@ def guess(key: str) -> str | None:
 
 
 def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
-    """The one unknown key that can be the reward where no key's words are a reward's: ``outcome_reward``.
+    """The one unknown key that can be the reward if no key is named like one: ``outcome_reward``.
 
-    Of several the one that names a whole (``task_reward``) counts; of parts alone none. Preference training has none.
-    Without any such key it is a lone ``R`` in a row of an update, or its one share of right answers.
+    If there are several, the one named as a whole (``task_reward``) counts; parts alone don't. Preference training has
+    none. Otherwise it is a lone ``R`` in a row of an update, or its only share of right answers.
     """
     rewards = [
         key
@@ -158,7 +158,7 @@ def only_reward(unknown: Sequence[str], keys: Sequence[str]) -> str | None:
 
 
 def _instead_of_rewards(unknown: Sequence[str], keys: Sequence[str]) -> list[str]:
-    """``loss 0.1 | kl 0.02 | R 1.5``, or the share of right answers."""
+    """A lone letter (``loss 0.1 | kl 0.02 | R 1.5``), or the share of right answers."""
     letters = [key for key in unknown if " ".join(_words(key)) in WORDS.letters]
     known = set(map(guess, keys))
     scored = not OF_GROUPS.isdisjoint(known) or ("kl_reference" in known and not OF_COMPLETIONS.isdisjoint(known))
@@ -167,36 +167,36 @@ def _instead_of_rewards(unknown: Sequence[str], keys: Sequence[str]) -> list[str
 
 @lru_cache(maxsize=1_024)
 def is_success(key: str) -> bool:
-    """Whether the key is a share of right answers, which a row of an update may have in place of a reward."""
+    """Whether the key is a share of right answers, which rows of an update may have in place of a reward."""
     return _essence(_bare(_words(key))) in {_essence(tuple(text.split())) for text in WORDS.successes}
 
 
 def fits(metric: str, value: float) -> bool:
-    """Whether a value may be one of the metric; one that is not finite refutes nothing."""
+    """Whether a value is in the metric's range; values that are not finite refute nothing."""
     low, high = WORDS.ranges.get(split_label(metric)[0], (-inf, inf))
     return not isfinite(value) or low <= value <= high
 
 
 @lru_cache(maxsize=1_024)
 def is_maybe_count(key: str) -> bool:
-    """Whether the key of a share doesn't say so: ``zero_std_groups`` may count groups as well."""
+    """Whether the key of a share may also be a count, such as ``zero_std_groups``."""
     words = _bare(_words(key))
     return words not in _known_keys() and _essence(words) in _by_essence(maybe_counts=True)
 
 
 def names_training(keys: Iterable[str]) -> frozenset[str]:
-    """The metrics that these keys are guessed to be, without a loss, which any training has."""
+    """The metrics guessed for these keys, without those that any training has, such as a loss."""
     return frozenset(metric for key in keys if (metric := guess(key)) is not None and metric not in WORDS.ambiguous)
 
 
 def names_update(keys: Iterable[str]) -> bool:
-    """Whether keys name what is known of an update with rewards alone, beside the loss."""
+    """Whether keys name a metric that only updates with rewards have."""
     known = {guess(key) for key in keys}
     return not (OF_LEARNING - {"completion_length_mean"}).isdisjoint(known)
 
 
 def names_updates(keys: Iterable[str]) -> bool:
-    """Whether keys name a reward and what is known of an update alone: a row of training, even without a step."""
+    """Whether keys name a reward and a metric of updates: a row of training, even without a step."""
     known = {guess(key) for key in keys}
     return "reward_mean" in known and not OF_UPDATES.isdisjoint(known)
 
@@ -206,7 +206,7 @@ def _words(key: str) -> tuple[str, ...]:
 
 
 def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words without the namespaces before them; what consists of such words alone keeps its last."""
+    """The words without leading namespaces; at least the last word is kept."""
     start = 0
     while start < len(words) - 1 and words[start] in WORDS.prefixes:
         start += 1
@@ -214,7 +214,7 @@ def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _essence(words: tuple[str, ...]) -> frozenset[str]:
-    """The words that matter, each in one spelling, in no order."""
+    """The significant words, in one spelling each, unordered."""
     namespaces = WORDS.prefixes - {"loss"}
     spelled = [part for word in words for part in WORDS.several.get(word, (SAME.get(word, word),))]
     return frozenset(word for word in spelled if word not in WORDS.dropped and word not in namespaces)
@@ -242,7 +242,7 @@ def _by_essence(*, maybe_counts: bool) -> Mapping[frozenset[str], str]:
 
 @lru_cache(maxsize=1)
 def _known_keys() -> Mapping[tuple[str, ...], str]:
-    """The words of every key that one data file or several, agreeing, give a metric without conditions."""
+    """The words of every key to which all data files that list it give the same metric, without conditions."""
     found: dict[tuple[str, ...], set[str | None]] = {}
     for table in frameworks().values():
         for key, (_, rule) in table.exact.items():

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 EVAL_SCORE = "eval_score"
 ADVANTAGE = "advantage"
-"""Not a function, but given beside them in dumps."""
+"""A column beside the functions in dumps, not a function itself."""
 
 
 class FunctionNames:
-    """The names of reward functions (or held-out scores) in the order in which they came, ``most`` at most."""
+    """The names of the first ``most`` reward functions (or held-out scores), in order of appearance."""
 
     def __init__(self, most: int = MAX_FUNCTIONS) -> None:
         self._known: set[str] = set()
         self._most = most
 
     def admits(self, name: str) -> bool:
-        """Whether a function of this name is read; a new one is noted while there is room."""
+        """Whether a function of this name is read; new names are added while there is room."""
         if name not in self._known and len(self._known) < self._most:
             self._known.add(name)
         return name in self._known
 
     def admitted(self, batch: CompletionSummary) -> CompletionSummary:
-        """The batch with the scores of functions that are read, and with its advantages."""
+        """The batch with the scores of admitted functions only, and with its advantages."""
         names = dict.fromkeys(name for group in batch.groups for name in group.rewards)
         refused = {name for name in names if name != ADVANTAGE and not self.admits(name)}
         if not refused:
@@ -52,15 +52,15 @@ class FunctionNames:
 
 
 TIED = "tied"
-"""How a share is read that counts what is as long as the longest (``KeyRule.tied``)."""
+"""Conversion for a share of completions that are as long as the longest (``KeyRule.tied``)."""
 PLAIN = KeyRule(metric=None)
-"""How a column that the user explained is read: unchanged."""
+"""Rule for a column that the user mapped: the value is used unchanged."""
 
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward"})
 OWN_METRICS = frozenset({"loss", "grad_norm", "reward_mean"})
-"""What every training row has, in raw keys that all frameworks share and in canonical names."""
+"""Metrics of every training row, as raw keys that all frameworks share and as canonical names."""
 VALIDATES = re.compile(r"(?:val|valid|validation|eval|evaluation|test)(?:-(?:core|aux|rollout))?[_/]")
-"""How keys of a validation begin: verl's, NeMo-RL's, AReaL's, tinker-cookbook's, the Trainer's and own loops'."""
+"""Prefixes of validation keys: verl's, NeMo-RL's, AReaL's, tinker-cookbook's, the Trainer's and own loops'."""
 
 SCORE = re.compile(
     r"(?:env/all/)?rewards?(?:/total)?(?:/mean|/avg)?|rewards/.{1,80}/mean|test_score(?:/.{1,80})?|"
@@ -68,24 +68,25 @@ SCORE = re.compile(
     r"(?:.{1,80}/)?(?:acc|accuracy|reward|score)/mean@\d{1,4}|"
     r"(?:.{1,80}/)?(?:accuracy|acc|avg_score|avg@\d{1,4}|pass@1)(?:/mean)?|.{1,80}_pass1"
 )
-"""What of a validation is a mean score: the total, a function's, a dataset's; no best of several, spread or length.
+"""Mean scores of a validation: the total, a function's, a dataset's; no best of several, spread or length.
 
-verl averages every field that a reward function returns, penalties too: only these four are scores."""
+verl averages every field that a reward function returns, penalties too: only these four are scores.
+"""
 SCORES = 16
-"""Scores that are kept of one evaluation."""
+"""Most scores kept of one evaluation."""
 MAX_SCORES = 64
-"""Scores of one channel that are read, as ``MAX_FUNCTIONS`` limits reward functions."""
+"""Most scores read per channel, as ``MAX_FUNCTIONS`` limits reward functions."""
 
 Picker = Callable[[Mapping[str, float | None]], Sequence[float | None]]
 
 
 class KeyPlan(Struct, frozen=True):
-    """How rows with one set of keys are read: the raw values that ``pick`` takes are those of ``metrics``, in order.
+    """How rows with one set of keys are read: ``pick`` takes the raw values of ``metrics``, in order.
 
     ``functions`` counts reward functions; ``function`` names the mean and spread metrics of the only one;
-    ``off_at_zero`` are metrics whose exact 0 is a placeholder; ``guesses`` are unknown keys and the metrics that their
-    words name. ``converted``: metrics and how they follow from the value. ``keys`` names the raw key of each metric.
-    ``scores`` are those of an evaluation, all that is read of a row of its own.
+    ``off_at_zero`` are metrics whose exact 0 is a placeholder; ``guesses`` are unknown keys with the metrics guessed
+    for them. ``converted``: metrics and their conversions. ``keys`` names the raw key of each metric. ``scores`` are
+    those of an evaluation, the only values read of its own row.
     """
 
     stream: Stream
@@ -106,7 +107,7 @@ class KeyPlan(Struct, frozen=True):
 def scores_of(keys: Sequence[str], *, alone: bool = False) -> tuple[tuple[str, str], ...]:
     """The mean scores of an evaluation among these keys, as canonical metrics with their keys.
 
-    ``alone``: the row is an evaluation's, so that the keys need not say it.
+    ``alone``: the row is an evaluation's, so the keys need no prefix.
     """
     found = []
     for key in keys:
@@ -118,7 +119,7 @@ def scores_of(keys: Sequence[str], *, alone: bool = False) -> tuple[tuple[str, s
 
 
 def stripped(key: str, prefixes: Sequence[str]) -> str | None:
-    """The key without the first prefix that fits, or None when none does."""
+    """The key without the first prefix that fits; None if none does."""
     for prefix in prefixes:
         if key.startswith(prefix):
             return key[len(prefix) :]
@@ -134,8 +135,8 @@ def train_keys(keys: Sequence[str], framework: Framework) -> frozenset[str]:
 def stream_of(keys: Sequence[str], framework: Framework) -> Stream:
     """EVAL for rows that have evaluation keys and none of the keys that every training row has.
 
-    Before the framework is known, a row is also EVAL where all its keys are named as a validation's: it comes first,
-    from a validation before the first step.
+    Before the framework is known, a row whose keys all have a validation's prefix is EVAL too: it comes from a
+    validation before the first step.
     """
     trains = train_keys(keys, framework)
     named = [key for key in keys if key != "epoch"]
@@ -161,7 +162,7 @@ def compile_plan(
 ) -> KeyPlan:
     """The plan for rows with exactly these keys.
 
-    ``stream`` is set where the channel knows it; ``columns`` are raw keys and the metrics that the user says they are.
+    ``stream`` is set if the channel knows it; ``columns`` are raw keys with the metrics that the user maps them to.
     Keys of a reward function that ``admits`` refuses by its name are unknown.
     """
     stream = stream or stream_of(keys, framework)
@@ -226,7 +227,7 @@ def _guesses(
     columns: Mapping[str, str],
     admits: Callable[[str], bool],
 ) -> tuple[tuple[str, str], ...]:
-    """The metrics that unknown keys seem to be, where no key of the row is known to be it; the first of several."""
+    """The metrics guessed for unknown keys, unless a known key of the row gives them; the first key wins."""
     found: dict[str, str] = {}
     for key in (key for key in unknown if key not in columns):
         metric = guess(key)

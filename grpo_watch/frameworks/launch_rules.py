@@ -1,4 +1,4 @@
-"""What the arithmetic of a framework's launches answers: refusals of a batch, broken rules, and the predicted run.
+"""The arithmetic of a framework's launches: refusals of a batch, broken rules, and the predicted run.
 
 ``OwnArithmetic`` is a framework that counts for itself, ``OnTrainer`` one on the Hugging Face trainer: TRL and those
 built on it, ms-swift. The settings of the latter become a ``LaunchBatch``.
@@ -20,7 +20,7 @@ from grpo_watch.frameworks.launches import LaunchSettings, at_least, launch_fact
 
 
 class RefusalKind(str, Enum):
-    """What is wrong, independent of the wording."""
+    """Kinds of refusals, independent of the wording."""
 
     GROUP_SIZE = "fewer than two generations per prompt"
     GROUPS = "the generation batch does not hold whole groups"
@@ -35,7 +35,7 @@ class RefusalKind(str, Enum):
 
 
 class RefusalStage(str, Enum):
-    """When the framework says so."""
+    """When the framework refuses."""
 
     ARGUMENTS = "when the arguments are parsed"
     TRAINER = "when the trainer is built, after the model was loaded"
@@ -45,9 +45,9 @@ class RefusalStage(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason why the framework will not train with this batch; ``text`` as it words it.
+    """One reason why the framework will not train with this batch; ``text`` is its wording.
 
-    ``factors`` are what it multiplies, each with its setting, where that is not what the version's rule multiplies.
+    ``factors`` are the numbers it multiplies, each with its setting, if they differ from those of the version's rule.
     """
 
     kind: RefusalKind
@@ -60,9 +60,9 @@ class Refusal:
 class BrokenConstraint:
     """One rule that the settings break.
 
-    ``text`` is what the framework says, ``when`` the moment; ``settings`` are the names to blame, the likeliest first;
-    ``fix`` says what has to hold. ``unsure`` says why the version in use may not have the rule, empty where it has it.
-    ``where`` is the place to blame where that is none of the settings.
+    ``text`` is the framework's message, ``when`` the moment; ``settings`` are the settings to blame, the likeliest
+    first; ``fix`` says what must hold. ``unsure`` says why the version in use may not have the rule; empty if it does.
+    ``where`` is the place to blame if that is none of the settings.
     """
 
     text: str
@@ -75,11 +75,11 @@ class BrokenConstraint:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The run in numbers; None where an input is missing.
+    """The run in numbers; None for those whose inputs are missing.
 
-    ``max_steps`` and ``steps_per_epoch`` count what the framework shows as its step; ``optimizer_steps_per_generation``
-    how often the weights change per generation batch. ``tokens`` is an upper bound (longest prompt and completion).
-    ``notes`` are sentences on what the numbers leave out.
+    ``max_steps`` and ``steps_per_epoch`` count the framework's own steps; ``optimizer_steps_per_generation`` how often
+    the weights change per generation batch. ``tokens`` is an upper bound (longest prompt and completion). ``notes`` are
+    sentences about what the numbers leave out.
     """
 
     max_steps: int | None = None
@@ -100,12 +100,12 @@ class Prediction:
         """The run of a framework that counts in prompts.
 
         Args:
-            prompts: of a step.
-            group: completions of a prompt.
-            updates: optimizer steps of a step.
-            plan: the steps by the dataset; None where its size is not known.
+            prompts: per step.
+            group: completions per prompt.
+            updates: optimizer steps per step.
+            plan: the steps by the dataset; None if its size is unknown.
             total: steps of the run, if known.
-            formula: where the plan's does not give the total.
+            formula: used if the plan's formula does not give the total.
         """
         return cls(
             max_steps=total or None,
@@ -124,11 +124,11 @@ class OwnArithmetic:
     """A framework that counts for itself.
 
     Attributes:
-        rules: every rule that settings break; asked where nothing is lacking.
-        run: the predicted run; asked where nothing is lacking and no rule broken.
-        counts: settings that have to be whole numbers from 1 on.
+        rules: yields every rule that settings break; called if nothing is lacking.
+        run: predicts the run; called if nothing is lacking and no rule is broken.
+        counts: settings that must be whole numbers from 1 on.
         words: other settings that rules and run depend on.
-        devices: the settings of its GPUs per node and nodes, where it starts its own workers.
+        devices: the settings of its GPUs per node and nodes, if it starts its own workers.
         unknown: a line for each other input that is missing.
     """
 
@@ -140,31 +140,31 @@ class OwnArithmetic:
     unknown: Callable[[LaunchSettings], Iterator[str]] = lambda _: iter(())
 
     def lacking(self, settings: LaunchSettings) -> Iterator[str]:
-        """What has to be known before a rule can be judged or a step predicted, one line each."""
+        """One line for each input that must be known before rules or steps can be computed."""
         yield from self.unknown(settings)
         yield from _unread(settings, self.counts, self.words)
         if self.devices is not None:
             yield from _devices_unread(settings, *self.devices)
 
     def broken(self, settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-        """Every rule that the settings break; none where something they hang on is not known (see ``lacking``)."""
+        """Every rule that the settings break; none if an input is missing (see ``lacking``)."""
         if not any(self.lacking(settings)):
             yield from self.rules(settings)
 
     def predict(self, settings: LaunchSettings) -> Prediction | None:
-        """The run in numbers; None where it would not begin, or too little is known to say anything."""
+        """The run in numbers; None if it would not begin, or if too little is known."""
         return None if any(self.lacking(settings)) or any(self.rules(settings)) else self.run(settings)
 
 
 def unusable(settings: LaunchSettings, name: str, wanted: str = "") -> str:
-    """A line for a setting whose value could not be read, or is not what is wanted."""
+    """A line for a setting whose value can't be read, or is not ``wanted``."""
     value = settings.value(name)
     what = "could not be read" if value is None else f"is {value}, not {wanted}"
     return f"{settings.own_name(name)} {what} ({settings.where(name)})"
 
 
 def _unread(settings: LaunchSettings, counts: Sequence[str], others: Sequence[str] = ()) -> Iterator[str]:
-    """One line for each setting that was given and can't be used."""
+    """One line for each given setting that can't be used."""
     for name in (*counts, *others):
         given = settings.given(name)
         if given is None:
@@ -174,14 +174,14 @@ def _unread(settings: LaunchSettings, counts: Sequence[str], others: Sequence[st
 
 
 def devices(settings: LaunchSettings, each: str, nodes: str) -> int | None:
-    """GPUs as the framework's settings name them; what ``--world-size`` says where one of them can't be read."""
+    """GPUs by the framework's settings, or by ``--world-size`` if one of them can't be read."""
     if settings.unreadable(each) or settings.unreadable(nodes):
         return settings.world_size
     return _product(settings, each, nodes)
 
 
 def _devices_unread(settings: LaunchSettings, each: str, nodes: str) -> Iterator[str]:
-    """One line where the number of GPUs is not known, or two different ones are given."""
+    """One line if the number of GPUs is unknown, or if two different ones are given."""
     if settings.unreadable(each) or settings.unreadable(nodes):
         if settings.world_size is None:
             yield from (f"{line}; say --world-size" for line in _unread(settings, (), (each, nodes)))
@@ -204,7 +204,7 @@ def _no_rules(settings: LaunchSettings) -> Iterator[str]:
 
 
 UNKNOWN = OwnArithmetic(rules=lambda _: iter(()), run=lambda _: None, counts=(), unknown=_no_rules)
-"""Of a framework whose settings can be read, but which has no ``launch.py``."""
+"""For a framework whose settings can be read, but which has no ``launch.py``."""
 
 BATCH_SETTINGS = (
     "per_device_train_batch_size",
@@ -213,14 +213,14 @@ BATCH_SETTINGS = (
     "generation_batch_size",
     "num_generations",
 )
-"""The settings that make up the generation batch."""
+"""The settings that determine the generation batch."""
 
 COUNTING = ("num_train_epochs", "split_dataset_ratio", "val_set_size", "dataloader_drop_last")
-"""What decides the number of steps besides the batch and the dataset."""
+"""Settings that determine the number of steps besides the batch and the dataset."""
 EVALUATION = ("eval_strategy", "per_device_eval_batch_size", "num_generations_eval", "val_dataset")
 
 ACCUMULATED = 16
-"""Rows per step up to which the accumulation is filled where it has no default (ms-swift before 3.7)."""
+"""Rows per step up to which the accumulation is filled if it has no default (ms-swift before 3.7)."""
 
 NO_STEPS = "args.max_steps must be set to a positive value if dataloader does not have a length, was -1"
 
@@ -235,10 +235,10 @@ class OnTrainer:
     """A framework whose steps the Hugging Face trainer counts.
 
     Attributes:
-        refusals: why it refuses a batch when arguments are parsed or the trainer is built, in its order.
+        refusals: its reasons to refuse a batch when arguments are parsed or the trainer is built, in its order.
         accumulation_counts_since: the version from which accumulated rows belong to a generation batch.
         evaluates: whether the run evaluates while it trains.
-        training_rows: what is left of the dataset's rows once rows for evaluation are split off.
+        training_rows: the dataset's rows left once rows for evaluation are split off.
         lacking: lines for its own settings that can't be judged.
     """
 
@@ -254,7 +254,7 @@ LaunchRules: TypeAlias = OwnArithmetic | OnTrainer
 
 @lru_cache(maxsize=1)
 def launch_rules() -> Mapping[str, LaunchRules]:
-    """What each framework counts and refuses: ``LAUNCHES`` of the ``launch.py`` in its folder."""
+    """The rules and arithmetic of each framework: ``LAUNCHES`` of the ``launch.py`` in its folder."""
     found: dict[str, LaunchRules] = {}
     for launches in contributions("launch", "LAUNCHES"):
         found |= launches
@@ -263,17 +263,17 @@ def launch_rules() -> Mapping[str, LaunchRules]:
 
 
 def rules_of(settings: LaunchSettings) -> LaunchRules:
-    """What the launch's framework counts and refuses."""
+    """The rules and arithmetic of the launch's framework."""
     return launch_rules()[settings.framework]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchBatch(BatchPlan):
-    """One launch's batch with every default filled in, and what its framework asks besides.
+    """One launch's batch with every default filled in.
 
-    ``dataset_size`` are the rows left for training, None where they are unknown; ``steps_set`` is a max_steps that was
-    given. ``configured_per_device`` is what was asked for where the framework silently trains with another value.
-    ``ungiven_group`` is the group's size where that is a default.
+    ``dataset_size`` are the rows left for training, None if unknown; ``steps_set`` is a given max_steps.
+    ``configured_per_device`` is the configured value if the framework silently trains with another one.
+    ``ungiven_group`` is the group's size if that is a default.
     """
 
     rules: OnTrainer
@@ -288,7 +288,7 @@ class LaunchBatch(BatchPlan):
 
 
 def lacking(settings: LaunchSettings) -> tuple[str, ...]:
-    """What is missing before the batch can be judged, one line each, with values that no trainer accepts."""
+    """One line for each value needed to judge the batch that is missing, or that no trainer accepts."""
     lines = [] if settings.world_size else ["the number of training processes is not known (--world-size)"]
     lines += _unread(settings, (*BATCH_SETTINGS, "num_iterations"))
     if settings.flag("auto_find_batch_size"):
@@ -298,7 +298,7 @@ def lacking(settings: LaunchSettings) -> tuple[str, ...]:
 
 
 def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
-    """What is missing before steps can be counted, one line each; nothing where max_steps is set."""
+    """One line for each value needed to count steps that is missing; empty if max_steps is set."""
     if settings.unreadable("max_steps"):
         return (unusable(settings, "max_steps"),)
     if (settings.whole("max_steps") or 0) > 0:
@@ -313,12 +313,12 @@ def uncounted(settings: LaunchSettings) -> tuple[str, ...]:
 
 
 def unevaluated(settings: LaunchSettings) -> tuple[str, ...]:
-    """What could not be read of the evaluation, one line each."""
+    """One line for each evaluation setting that could not be read."""
     return tuple(_unread(settings, (), EVALUATION))
 
 
 def batch_of(settings: LaunchSettings) -> LaunchBatch | None:
-    """The launch's batch; None where it counts for itself, or lacks a value (see ``lacking``)."""
+    """The launch's batch; None if its framework counts for itself, or a value is missing (see ``lacking``)."""
     rules = rules_of(settings)
     if not isinstance(rules, OnTrainer) or lacking(settings) or not settings.world_size:
         return None
@@ -359,18 +359,18 @@ def _style(settings: LaunchSettings) -> StepFormula:
 
 
 def refusals(batch: LaunchBatch) -> tuple[Refusal, ...]:
-    """Every reason, in the order in which the framework comes upon them: it reports the first one only."""
+    """Every reason to refuse the batch, in the framework's order; it reports the first one only."""
     broken = tuple(batch.rules.refusals(batch))
     return broken or tuple(_training(batch))
 
 
 def accepts(batch: LaunchBatch) -> bool:
-    """Whether there is no reason at all; cheaper than to name all."""
+    """Whether there is no reason to refuse the batch; cheaper than ``refusals``."""
     return next(batch.rules.refusals(batch), None) is None and next(_training(batch), None) is None
 
 
 def factors(batch: LaunchBatch) -> tuple[tuple[str, int], ...]:
-    """What the version's rule multiplies, each with its setting."""
+    """The factors of the version's rule, each with its setting."""
     if batch.generation_batch_size:
         return (("generation_batch_size", batch.generation_batch_size),)
     each = (("per_device_train_batch_size", batch.per_device_train_batch_size), ("processes", batch.world_size))
@@ -382,7 +382,7 @@ def factors(batch: LaunchBatch) -> tuple[tuple[str, int], ...]:
 
 
 def _training(batch: LaunchBatch) -> Iterator[Refusal]:
-    """What the first moments of training show of a batch that got through."""
+    """Reasons that appear only when training starts."""
     if batch.micro_batches < 1:
         text = "batch_size should be a positive integer value, but got batch_size=0"
         yield Refusal(RefusalKind.NO_BATCH, RefusalStage.TRAINING, text)

@@ -1,4 +1,4 @@
-"""What frameworks print: rows, by ``row:`` of a ``keys.yaml`` or the ``READER`` of a ``console.py``, and ``marks:``."""
+"""Readers of console output: rows, by ``row:`` of a ``keys.yaml`` or a ``console.py``'s ``READER``, and ``marks:``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from grpo_watch.frameworks.row_numbers import numbers, whole
 class MetricLine(Struct, frozen=True):
     """One complete row as printed.
 
-    ``step`` None: the line names none (it is counted, or a progress bar tells). ``resolution``: numbers below it print
-    as zero (0.0005 for ``:.3f``; None: exact). ``lost``: pieces of the row that were broken and could not be read.
+    ``step`` None: the line names none (a count or a progress bar gives it). ``resolution``: numbers below it print as
+    zero (0.0005 for ``:.3f``; None: exact). ``lost``: broken pieces of the row that could not be read.
     """
 
     step: int | None
@@ -33,22 +33,22 @@ class MetricLine(Struct, frozen=True):
 
 
 class LineReader:
-    """Recognises the metric lines of one framework in a console whose envelopes (Ray, Docker …) were taken off.
+    """Recognises the metric lines of one framework in a console without envelopes (Ray, Docker …).
 
-    ``marks`` are byte strings of which a line that begins a row contains one; no other line is given to ``read_line``
-    while ``held`` is False. A mark may be anywhere in the line (a progress bar is glued before it) and may be model
-    text: a reader answers with rows, or holds, only where the rest of the line leaves no doubt.
+    ``marks`` are byte strings, one of which is in every line that begins a row; no other line is passed to
+    ``read_line`` while ``held`` is False. A mark may be anywhere in the line (a progress bar is glued before it) and
+    may be model text: a reader returns rows, or holds, only if the rest of the line leaves no doubt.
 
     A row that spans several lines is held (``held`` True: every line comes, other processes' and bars among them) until
     a line ends it; after 1,000 lines it is flushed. It must end by its own last line: while a row is held the source's
-    cursor stays before its first line, and a reader that restarts there is a new one. So nothing may be remembered
-    from one row to the next but one whole number, ``memory``, which is kept across a restart. Nothing is ever raised.
+    cursor stays before its first line, and a reader that restarts there is a new one. So nothing may be remembered from
+    one row to the next but one whole number, ``memory``, which is kept across a restart. A reader never raises.
     """
 
     framework: str
     marks: Sequence[bytes]
     memory: int | None = None
-    """None for a reader whose rows depend on no number above them in the log."""
+    """None for a reader whose rows don't depend on earlier ones."""
 
     @property
     def held(self) -> bool:
@@ -60,12 +60,12 @@ class LineReader:
         raise NotImplementedError
 
     def flush(self) -> Sequence[MetricLine]:
-        """The row that is held, if it can stand as it is; nothing is held afterwards."""
+        """The held row if it can stand alone; nothing is held afterwards."""
         return ()
 
 
 class DictionaryLines(LineReader):
-    """Reads the rows that are a dictionary behind their step, as a data file says."""
+    """Reads rows that are a dictionary after their step, as a data file describes them."""
 
     def __init__(self, framework: str, row: DictionaryRow) -> None:
         self.framework, self.marks, self._line = framework, (row.mark.encode(),), row.line
@@ -88,27 +88,27 @@ def readers() -> Sequence[LineReader]:
 
 @cache
 def marks(*kinds: MarkKind) -> tuple[ConsoleMark, ...]:
-    """Every framework's marks of these kinds (none given: of all)."""
+    """Every framework's marks of these kinds (all kinds if none is given)."""
     found = (mark for table in frameworks().values() for mark in table.marks)
     return tuple(mark for mark in found if not kinds or mark.kind in kinds)
 
 
 LONGEST_ROW = 1000
-"""Lines after which a row that does not end is given up (AReaL's and ROLL's take some hundred)."""
+"""Lines after which an unfinished row is dropped (AReaL's and ROLL's take some hundred)."""
 
 
 class FrameworkRows(NamedTuple):
-    """Whose line it was, and the rows it completed (none while a row is held)."""
+    """The framework of a line, and the rows it completed (none while a row is held)."""
 
     framework: str
     rows: Sequence[MetricLine]
 
 
 class FrameworkLines:
-    """One reader of each framework. The one that took a line last is asked first.
+    """One reader of each framework; the one that took the last line is tried first.
 
     Args:
-        state: what ``state`` gave before a restart.
+        state: the value of ``state`` before a restart.
     """
 
     def __init__(self, state: Mapping[str, Scalar] = MappingProxyType({})) -> None:
@@ -126,7 +126,7 @@ class FrameworkLines:
         return self._holding is not None
 
     def state(self) -> dict[str, Scalar]:
-        """What the readers remember from one row to the next."""
+        """The readers' memory between rows."""
         return {f"{each.framework} memory": each.memory for each in self._remember}
 
     def may_begin(self, line: bytes) -> bool:
@@ -134,7 +134,7 @@ class FrameworkLines:
         return self._marks.search(line) is not None
 
     def read_line(self, line: bytes) -> FrameworkRows | None:
-        """What a line gives; None when it is of no framework here."""
+        """The framework and rows of a line; None if no framework recognises it."""
         if self._holding is not None:
             return self._go_on(self._holding, line)
         for reader in self._readers:
@@ -143,7 +143,7 @@ class FrameworkLines:
         return None
 
     def flush(self) -> FrameworkRows | None:
-        """What is held, if it can stand as it is."""
+        """The held row, if it can stand alone."""
         reader, self._holding = self._holding, None
         return FrameworkRows(reader.framework, reader.flush()) if reader is not None else None
 

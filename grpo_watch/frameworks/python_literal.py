@@ -1,4 +1,4 @@
-"""Finds the Python dictionaries that trainers print and reads them; evaluates nothing, linear in the text."""
+"""Finds and reads the Python dictionaries that trainers print; evaluates nothing, linear in the text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grpo_watch import lazy_re as re
 
 START = re.compile(rb"\{\s{0,4}['\"][A-Za-z_][^'\"\n{}]{0,200}['\"]: ?")
 CANDIDATES = 16
-"""This many things that are no dictionary end the search in one piece of text (completions may be full of braces)."""
+"""Candidates that are no dictionary after which the search in a text ends (completions may be full of braces)."""
 TOKEN = re.compile(
     r"\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|([\[\](){}:,])|([A-Za-z_][\w.]{0,40}\()|([^\s\[\](){}:,'\"]{1,60}))"
 )
@@ -19,18 +19,18 @@ DEEPEST = 8
 OPENING = frozenset("[({ ")
 CALL = "call"
 CUT = ("...", "\u2026", "\xe2\x80\xa6")
-"""How somebody ends a row that was cut."""
+"""Marks at the end of a truncated row."""
 BROKEN = object()
-"""The value of what is no literal."""
+"""The result for a text that is no literal."""
 WORDS: dict[str, object] = {"None": None, "null": None, "True": True, "False": False, "true": True, "false": False}
 
 _decode_numbers = msgspec.json.Decoder(dict[str, float | None], strict=False).decode
-"""Takes ``"4.2e-05"`` for a number: most rows of transformers 5 hold nothing else."""
+"""Accepts ``"4.2e-05"`` as a number: most rows of transformers 5 hold nothing else."""
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class FoundLiteral(NamedTuple):
-    """A dictionary in ``data[start:end]``; ``row`` is None where the text ends before the dictionary does."""
+    """A dictionary in ``data[start:end]``; ``row`` is None if the text ends before the dictionary does."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ class FoundLiteral(NamedTuple):
 
 
 def dictionaries(data: bytes) -> Iterator[FoundLiteral]:
-    """The dictionaries of a piece of text, in order; what only looks like one is passed over."""
+    """The dictionaries of a text, in order; lookalikes are skipped."""
     position = failed = 0
     text = ""
     while failed < CANDIDATES:
@@ -47,7 +47,7 @@ def dictionaries(data: bytes) -> Iterator[FoundLiteral]:
             return
         found = _as_json(data, begin.start())
         if found is None:
-            text = text or data.decode("latin-1")  # one character per byte: offsets stay what they are
+            text = text or data.decode("latin-1")  # one character per byte keeps the offsets
             found = _parse(text, begin.start())
         if found is not None:
             yield found
@@ -56,7 +56,7 @@ def dictionaries(data: bytes) -> Iterator[FoundLiteral]:
 
 
 def _as_json(data: bytes, start: int) -> FoundLiteral | None:
-    """What begins here, read as JSON (fast); None where only the own parser can tell."""
+    """The dictionary that begins here, read as JSON (fast); None if only the own parser can tell."""
     end = data.find(b"}", start) + 1
     if end == 0:
         return FoundLiteral(start, len(data), None)
@@ -74,7 +74,7 @@ def _as_json(data: bytes, start: int) -> FoundLiteral | None:
 
 
 def _parse(text: str, start: int) -> FoundLiteral | None:
-    """A dictionary as Python prints it, with strings, nan, inf, None, numpy's scalars and what is nested."""
+    """A dictionary as Python prints it, with strings, nan, inf, None, numpy's scalars and nested values."""
     value, end = literal(text, start)
     if isinstance(value, dict):
         return FoundLiteral(
@@ -84,9 +84,9 @@ def _parse(text: str, start: int) -> FoundLiteral | None:
 
 
 def literal(text: str, start: int) -> tuple[Any, int]:
-    """The value of a literal that begins at a bracket, and where it ends; ``BROKEN`` for what is none.
+    """The value of a literal that begins at a bracket, and its end; ``BROKEN`` if it is none.
 
-    Calls around a number or an array (``np.float64(0.5)``, ``array([…])``) stand for what is in them.
+    Calls around a number or an array (``np.float64(0.5)``, ``array([…])``) are replaced by their argument.
     """
     stack: list[tuple[str, list[object]]] = []
     position = start
@@ -104,7 +104,7 @@ def literal(text: str, start: int) -> tuple[Any, int]:
         elif mark:
             value = _closed(*stack.pop())
             if value is BROKEN:
-                return BROKEN, token.start()  # its end shows that it was not cut off
+                return BROKEN, token.start()  # its end shows that it was not truncated
             if not stack:
                 return value, position
             stack[-1][1].append(value)

@@ -1,4 +1,4 @@
-"""Turns raw rows into canonical names and units: the one place that resolves what each framework means by its keys."""
+"""Turns raw rows into canonical names and units; the only place that resolves the meaning of frameworks' keys."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from grpo_watch.frameworks.key_plan import MAX_SCORES, TIED, FunctionNames, KeyP
 from grpo_watch.frameworks.row_corrections import AppliedRate, Meaning, SpreadEvidence, corrected_ratio
 
 INFERRED = 9
-"""Precedence of what is inferred from keys: anything read from a file or set by the user is stronger."""
+"""Precedence of settings inferred from keys: those from a file or from the user override it."""
 
 BEHIND = "behind "
 MANY_TIED, SET_LENGTHS = 0.25, 64
-"""Share of completions that are as long as the longest from which a length that 64 divides is the limit."""
+"""If this share of completions is as long as the longest, and 64 divides that length, it is the limit."""
 MAX_PLANS = 256
 MAX_UNKNOWN = 256
 
 
 class Resolved(NamedTuple):
-    """One row in canonical names: what it says of training, and the ``scores`` of an evaluation.
+    """One row in canonical names: its training metrics, and the ``scores`` of an evaluation.
 
     ``config`` is set on the row whose keys settled something new about the run.
     """
@@ -39,7 +39,7 @@ class Resolved(NamedTuple):
 
 
 class _KnownSettings(Struct):
-    """What configurations set so far, each with its precedence (lower is stronger, equal and later wins)."""
+    """The settings so far, each with its precedence (lower is stronger, at equal precedence the later wins)."""
 
     framework: tuple[int, str] | None = None
     versions: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class _KnownSettings(Struct):
                 self.settings[name] = (rank, setting.value)
 
     def note_keys(self, keys: Mapping[str, str]) -> None:
-        """What rows call their metrics; the first name counts. A new mapping, as other threads read the old one."""
+        """Note the rows' key of each metric; the first counts. Replaces the mapping, which other threads read."""
         if not keys.keys() <= self.own_keys.keys():
             self.own_keys = {**keys, **self.own_keys}
 
@@ -79,7 +79,7 @@ class _KnownSettings(Struct):
         return frozenset(name for name, (_, value) in self.settings.items() if value is True)
 
     def groups(self) -> int | None:
-        """Groups per generation batch, where both factors are known."""
+        """Groups per generation batch, if both factors are known."""
         batch, size = self.setting("generation_batch_size"), self.setting("num_generations")
         return int(batch) // int(size) if isinstance(batch, int) and isinstance(size, int) and size > 0 else None
 
@@ -87,8 +87,8 @@ class _KnownSettings(Struct):
 class Resolver:
     """Resolves the rows of one run.
 
-    What is inferred from rows is inferred per channel, so that the result for a channel depends on that channel's rows
-    and on the configurations given before them, never on how channels interleave.
+    Rows are evidence for their own channel only, so that the result for a channel depends on that channel's rows and on
+    the configurations given before them, never on how channels interleave.
     """
 
     def __init__(self, framework: str | None = None) -> None:
@@ -100,7 +100,7 @@ class Resolver:
 
     @property
     def framework(self) -> str | None:
-        """The framework as far as it is known: refined by the rows' keys where they decide it."""
+        """The framework as far as it is known, by the rows' keys if they decide it."""
         seen = [channel.recognised.name for channel in self._channels.values() if channel.recognised is not None]
         return seen[0] if seen else self._known.framework[1] if self._known.framework else None
 
@@ -111,16 +111,16 @@ class Resolver:
 
     @property
     def unused_columns(self) -> Mapping[str, str]:
-        """Columns that the user explained and no row had so far, with the metric that each was said to be."""
+        """Columns that the user mapped to a metric and that no row had so far, with that metric."""
         return self._known.unused
 
     @property
     def own_keys(self) -> Mapping[str, str]:
-        """What the training rows call each metric that was seen; any thread may ask."""
+        """The raw key of each metric seen in training rows; safe to read from any thread."""
         return self._known.own_keys
 
     def set_config(self, config: RunConfig) -> None:
-        """Take over framework, version and settings. What a resolver inferred itself is ignored here."""
+        """Take framework, version and settings. Configurations inferred by a resolver are ignored."""
         if config.precedence >= INFERRED:
             return
         self._known.add(config)
@@ -162,7 +162,7 @@ class _Channel:
         return cached if cached is not None else self._new_plan(raw, keys)
 
     def resolve(self, raw: RawRow, plan: KeyPlan) -> Resolved:
-        """Apply the plan, then what needs more than one value: units, learning rate, spread."""
+        """Apply the plan, then the corrections that need more than one value: units, learning rate, spread."""
         values = dict(zip(plan.metrics, plan.pick(raw.values), strict=True))
         for metric, how in plan.converted:
             self._convert(values, metric, how, raw)
@@ -184,7 +184,7 @@ class _Channel:
         return Resolved(plan.stream, values, raw.values, self._inferred(raw) if self._changed else None, scores)
 
     def _convert(self, values: dict[str, float | None], metric: str, how: str, raw: RawRow) -> None:
-        """A share of prompts whose number is not known is no metric."""
+        """Convert one metric; a share of prompts is dropped if their number is unknown."""
         value, prompts = values[metric], self._known.setting("prompts_per_step")
         if how == "of_prompts" and not (isinstance(prompts, int) and prompts):
             del values[metric]
@@ -205,9 +205,10 @@ class _Channel:
     def _add_spread(
         self, raw: RawRow, plan: KeyPlan, values: dict[str, float | None], spread: float | None, *, guessed: bool
     ) -> None:
-        """Add the logged spread under what it means.
+        """Add the logged spread under its meaning.
 
-        Of a framework that is not known it counts as the batch's, which says of groups only that all are dead at zero.
+        That of an unknown framework counts as the batch's, which only at zero shows anything about groups: all are
+        dead.
         """
         mean = values.get("reward_mean")
         ratio = values.get("reward_zero_std_ratio")
@@ -222,7 +223,7 @@ class _Channel:
             values["reward_zero_std_ratio"] = corrected_ratio(spread, ratio, mean, raw.resolution)
 
     def _learn(self, plan: KeyPlan, values: Mapping[str, float | None], spread: float | None) -> None:
-        """Take the row as evidence (training rows only: evaluation may have one completion per prompt)."""
+        """Take a training row as evidence (an evaluation may have one completion per prompt)."""
         if plan.stream is not Stream.TRAIN:
             return
         mean = values.get("reward_mean")
@@ -263,7 +264,7 @@ class _Channel:
         return (frameworks().get(configured[1]) if configured else None) or fallback()
 
     def _refine(self, table: Framework, keys: frozenset[str]) -> Framework:
-        """The framework that the keys name, unless another one is configured; a relative of that one is taken."""
+        """The framework that the keys name, unless a different, unrelated one is configured."""
         found = recognise(keys)
         if (
             found is None

@@ -1,11 +1,11 @@
-"""What rows show of a logged ``reward_std`` and learning rate: whose spread it is, and which step the rate was for.
+"""Evidence in rows about a logged ``reward_std`` and learning rate: whose spread it is, and which step used the rate.
 
 TRL < 0.27 and ms-swift log the mean over groups of the spread inside a group; TRL >= 0.27 (PR 4785), TRL 0.22.0 and
 0.22.1 (branches swapped) and ``scale_rewards=batch`` log the spread over the whole generation batch. A batch whose
 groups are all degenerate still has a batch spread, so the two must never be mixed up.
 
-ms-swift (and new verl) log the scheduler's rate after it stepped: the row of step N shows what step N + 1 will use
-(real run 19 of ms-swift 4.6.0: row 1 shows 8.3e-05 although 0 was applied).
+ms-swift (and new verl) log the scheduler's rate after it stepped: the row of step N shows the rate of step N + 1 (real
+run 19 of ms-swift 4.6.0: row 1 shows 8.3e-05 although 0 was applied).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from enum import Enum
 from msgspec import Struct
 
 NOISE = 1e-6
-"""Spread that float32 noise alone can show, relative to max(1, |mean reward|); 6e-8 seen for rewards of 0.95."""
+"""Spread that float32 noise alone can give, relative to max(1, |mean reward|); 6e-8 seen for rewards of 0.95."""
 
 SAME = 2e-3
 """Largest relative difference of equal numbers printed with four digits, twice rounded, with a margin of two."""
 
 DIFFERENT = 1e-2
-"""Relative difference from which two printed numbers are taken as different ones."""
+"""Relative difference from which two printed numbers count as different."""
 
 ROWS_FOR_EQUALITY = 3
 
 
 class Meaning(Enum):
-    """What the logged number is; the value holds the canonical metrics it gives.
+    """The meaning of the logged number; the value holds the canonical metrics it gives.
 
     No tuples: Python 3.11.0 to 3.11.2 (Debian 12) make an empty one as a member's value into a bare ``object()``.
     """
@@ -39,7 +39,7 @@ class Meaning(Enum):
 
 
 class SpreadEvidence(Struct):
-    """What the rows of one channel say about the meaning; grows with every row that has a spread."""
+    """The evidence of one channel's rows about the meaning; grows with every row that has a spread."""
 
     equal: int = 0
     differs: bool = False
@@ -48,9 +48,9 @@ class SpreadEvidence(Struct):
     several_functions: bool = False
 
     def add(self, spread: float | None, mean: float | None, ratio: float | None) -> bool:
-        """One row's spread, mean reward and share of groups without spread; whether that settles something.
+        """Take one row's spread, mean reward and zero-std ratio; returns whether that changed the evidence.
 
-        A row in which every group is degenerate, yet the number is above the noise, proves the batch's.
+        A spread above the noise in a row in which every group is degenerate is the batch's.
         """
         before = (self.proven_batch, self.fractional)
         if spread is not None and ratio is not None:
@@ -61,9 +61,10 @@ class SpreadEvidence(Struct):
     def add_function(
         self, spread: float | None, mean: float | None, f_spread: float | None, f_mean: float | None
     ) -> bool:
-        """Compare with the only reward function, whose logged spread is always the whole batch's; whether it tells.
+        """Compare with the only reward function, whose logged spread is always the whole batch's.
 
-        A weight other than 1 shows in the mean; such rows, and rows without spread, say nothing.
+        Returns whether the row is evidence: not without spread, nor with a weight other than 1, which shows in the
+        mean.
         """
         if spread is None or mean is None or f_spread is None or f_mean is None:
             return False
@@ -90,14 +91,14 @@ class SpreadEvidence(Struct):
 
 
 def noise(mean: float | None) -> float:
-    """The largest spread that equal rewards of this mean can show in float32."""
+    """The largest spread that equal rewards of this mean can have in float32."""
     return NOISE * max(1.0, abs(mean)) if mean is not None and mean == mean else NOISE  # noqa: PLR0124 (NaN)
 
 
 def corrected_ratio(
     spread: float | None, ratio: float | None, mean: float | None, resolution: float | None
 ) -> float | None:
-    """The share of groups without spread, set to 1 where the spread itself shows that no group has any.
+    """The zero-std ratio, set to 1 if the spread itself shows that no group has any.
 
     TRL 1.x tests each group's std with an absolute tolerance of 1e-8, which float noise exceeds (real run 12 of 1.16.0:
     every group identical, yet a share below 1 in 51 of 60 rows). Either meaning of a spread below the noise implies 1.
@@ -115,12 +116,12 @@ class AppliedRate(Struct):
     logged: float | None = None
 
     def shift(self, step: int | None, segment: int, logged: float | None) -> float | None:
-        """The rate applied at ``step``, or None where the rows don't decide it.
+        """The rate applied at ``step``, or None if the rows don't decide it.
 
-        Consecutive rows: exactly the previous row's logged rate. Rows k steps apart: that rate was applied at the
-        first step of the window; it stands for the window if both ends agree that the rate is positive, or that it is
-        0 (a schedule that ends at 0 logs 0 in its last row although a positive rate was applied).
-        The first row, a row after a step back and the first row of a new segment have no predecessor.
+        Consecutive rows: exactly the previous row's logged rate. Rows k steps apart: that rate was applied at the first
+        step of the window; it counts for the window if both ends agree that the rate is positive, or that it is 0 (a
+        schedule that ends at 0 logs 0 in its last row although a positive rate was applied). The first row, a row after
+        a step back and the first row of a new segment have no predecessor.
         """
         before, self.logged = self.logged, logged
         distance = step - self.step if step is not None and self.step is not None and segment == self.segment else 0

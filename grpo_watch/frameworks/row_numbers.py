@@ -19,38 +19,38 @@ MAXIMA = ("max_steps", "total_steps")
 STEP_KEYS = frozenset({*PAIRS, *STEPS})
 NOT_METRICS = frozenset({*PAIRS, *STEPS, *MAXIMA})
 TEXTS = frozenset({*PAIRS, "elapsed_time", "remaining_time", "percentage"})
-"""Keys that hold text in every row: not worth trying as numbers."""
+"""Keys that always hold text and are not tried as numbers."""
 OWN_OF_TRAINING = frozenset({"loss", "grad_norm", "reward", "train/loss", "train/reward", "train/grad_norm"})
 EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")
-"""How keys of an evaluation begin in any framework. verl's ``val/`` is not among them: elsewhere it is of training."""
+"""Prefixes of evaluation keys in any framework. verl's ``val/`` is not among them: elsewhere it is of training."""
 DISCRIMINATORS = frozenset({"type", "phase", "split", "mode", "event", "stage", "kind"})
-"""Fields in which writers say whose row it is."""
+"""Fields in which writers name the kind of row."""
 EVALUATIONS = frozenset({"eval", "evaluation", "evaluate", "val", "valid", "validation", "validate", "test", "dev"})
 METRICS = OWN_OF_TRAINING | {"kl", "reward_std", "reward_mean", "learning_rate", "lr", "entropy", "completion_length"}
 ALWAYS_NUMBERS = frozenset({"learning_rate", "lr", "epoch", "num_tokens", "step_time"})
-"""What no training makes NaN: a null under such a key is an empty cell of a table that holds rows of several kinds."""
+"""Keys that are never NaN in training: a null is an empty cell of a table that holds rows of several kinds."""
 HELD_OUT = re.compile(r"(?:eval|val|validation|test)[_/]|valid(?:/|_(?:loss|acc|accuracy|reward|score)(?![^\W_]))")
-"""How an evaluation's keys begin in rows of training that have its columns, too; ``valid_ratio`` is of training."""
+"""Prefixes of evaluation keys in tables whose training rows have the same columns; ``valid_ratio`` is of training."""
 LONGEST_NUMBER = 40
 WRAPPERS = frozenset({"data", "payload", "metrics", "values", "fields", "scalars", "stats", "logs", "extra", "body"})
-"""A mapping that holds all numbers of a row, as a writer of events calls it."""
+"""Names of a mapping that holds all numbers of a row, used by writers of events."""
 DEEPEST = 4
-"""Mappings within mappings that a row is read through: ``critic/score/mean`` has two."""
+"""Depth to which nested mappings of a row are read: ``critic/score/mean`` has two."""
 OWN_OF_UPDATES = frozenset({"loss", "grad_norm", "kl", "reward_std", "entropy"})
 AVERAGED = re.compile(r"mean|avg|average|std")
 NO_ROW_ALONE = frozenset({None, "reward_mean", "learning_rate"})
-"""What a reward function returns of one completion, and what a printed configuration holds."""
+"""Metrics that alone make no row: those of a reward function for one completion, and of a printed configuration."""
 FEW = 4
-"""Pairs on one line that make it the rest of a row (with a reward or a loss), and no end of a printed setting."""
+"""Pairs on one line that make it the rest of a row (with a reward or a loss) rather than of a printed setting."""
 LEAST_NAMED = 2
-"""This many metrics that the words of unknown keys name make a row."""
+"""Metrics guessed from the words of unknown keys that make a row."""
 FIRST_KEY = re.compile(rb"\s{0,80}(['\"])[A-Za-z_][\w./@-]{0,60}\1: ")
 DURATION = re.compile(r"(?:(\d{1,6})d)? ?(?:(\d{1,6})h)? ?(?:(\d{1,6})m)? ?(?:(\d{1,9})s)?")
 CLOCK = re.compile(r"(?:(\d{1,6}) days?, )?(\d{1,6}):(\d{1,2}):(\d{1,2})")
 
 
 class RowStep(NamedTuple):
-    """The step a row names, the total, and the resolution of the row's numbers where its writer rounds them."""
+    """A row's own step and total, and the resolution of its numbers if the writer rounds them."""
 
     step: int | None
     max_steps: int | None = None
@@ -70,7 +70,7 @@ def number(text: str) -> float | None:
 
 
 def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
-    """Keys with a number or null; strings that are numbers are turned, all else is dropped, and so are empty cells.
+    """Keys with a number or null; numbers in strings are converted; other values and empty cells are dropped.
 
     ``elapsed_time`` becomes ``elapsed_seconds`` (float, seconds since the attempt began).
     """
@@ -90,7 +90,7 @@ def numbers(row: Mapping[str, object]) -> dict[str, float | None]:
 
 
 def _without_empty_cells(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """The numbers of a row with nulls, without those of a table's cells that hold nothing on this row."""
+    """The numbers of a row without a table's cells that are empty on this row."""
     if any(value is None and key.rpartition("/")[2] in ALWAYS_NUMBERS for key, value in values.items()):
         values = {key: value for key, value in values.items() if value is not None}
     held_out = [key for key in values if HELD_OUT.match(key)]
@@ -99,14 +99,14 @@ def _without_empty_cells(values: Mapping[str, float | None]) -> dict[str, float 
 
 
 def _other(value: object) -> float | None:
-    """The float of an int or of a string that is a number."""
+    """The float of an int or of a string that is a number, or None."""
     if type(value) is int:
         return _float(value)
     return number(value) if isinstance(value, str) else None
 
 
 def place(row: Mapping[str, object]) -> RowStep:
-    """The step that the row names itself, if it does."""
+    """The step and total that the row itself names, if any."""
     for key in PAIRS:
         if key in row and isinstance(pair := row[key], str):
             step, _, total = pair.partition("/")
@@ -124,13 +124,13 @@ def unwrapped(row: Mapping[str, object]) -> tuple[Mapping[str, object], bool]:
     if data is None:
         return row, False
     nested = isinstance(data, Mapping) and any(isinstance(value, Mapping) for value in data.values())
-    if not isinstance(data, Mapping) or nested or whole(row.get("step")) is None:  # nested: an event of another writer
+    if not isinstance(data, Mapping) or nested or whole(row.get("step")) is None:  # nested: another writer's event
         return row, False
     return {**data, "step": row["step"]}, True
 
 
 def flat(row: Mapping[str, Any], deepest: int = DEEPEST) -> Mapping[str, Any]:
-    """The row with what lies in mappings inside it, as ``metrics/reward`` or ``critic/score/mean``."""
+    """The row with nested mappings flattened, as ``metrics/reward`` or ``critic/score/mean``."""
     if not any(type(value) is dict for value in row.values()):
         return row
     alone = ["value"]
@@ -147,7 +147,7 @@ def flat(row: Mapping[str, Any], deepest: int = DEEPEST) -> Mapping[str, Any]:
 
 
 def stream(keys: Iterable[str]) -> Stream | None:
-    """EVAL where evaluation keys come without those of a training row; None where the channel doesn't know.
+    """EVAL if evaluation keys come without those of a training row; None if undecided.
 
     verl's validation shares the row of its step.
     """
@@ -159,12 +159,12 @@ def stream(keys: Iterable[str]) -> Stream | None:
 
 
 def kinds_named(row: Mapping[str, object]) -> list[str]:
-    """What a row says in fields of its own that it is (``"split": "eval"``)."""
+    """The kinds that a row names in fields of its own (``"split": "eval"``)."""
     return [text for key in row.keys() & DISCRIMINATORS if isinstance(text := row[key], str)]
 
 
 def stream_of(row: Mapping[str, object], values: Iterable[str]) -> Stream | None:
-    """The stream that a row names in a field of its own, else the one that its keys show."""
+    """The stream that a row names in a field of its own, else the one by its keys."""
     for text in kinds_named(row):
         if text.strip().lower() in EVALUATIONS:
             return Stream.EVAL
@@ -172,7 +172,7 @@ def stream_of(row: Mapping[str, object], values: Iterable[str]) -> Stream | None
 
 
 def is_row(values: Mapping[str, float | None]) -> bool:
-    """Whether numbers without a step are metrics of a training row at all."""
+    """Whether numbers without a step are metrics of a training row."""
     if METRICS & values.keys() or any(key.startswith(("eval_", "rewards/", "train/")) for key in values):
         return True
     return len(values) >= FEW and len(names_training(values)) >= LEAST_NAMED
@@ -181,7 +181,7 @@ def is_row(values: Mapping[str, float | None]) -> bool:
 def is_printed_row(row: Mapping[str, object], values: Mapping[str, float | None]) -> bool:
     """Whether a printed dictionary is a row.
 
-    One without a step that holds rewards alone is a single completion's, and one with a learning rate alone a setting.
+    Without a step, rewards alone are a single completion's, and a learning rate alone is a setting.
     """
     if not is_row(values):
         return False
@@ -193,7 +193,7 @@ def is_printed_row(row: Mapping[str, object], values: Mapping[str, float | None]
 
 
 def whole(value: object) -> int | None:
-    """A non-negative whole number written as int, float or string."""
+    """A non-negative whole number written as int, float or string, or None."""
     if isinstance(value, str):
         if not value.isdecimal():
             value = value.strip().removesuffix(".0")  # as pandas and spreadsheets write a column with gaps
@@ -204,7 +204,7 @@ def whole(value: object) -> int | None:
 
 
 def duration(text: object) -> float | None:
-    """Seconds in ``"1d 2h 3m 4s"`` (ms-swift) or ``"1 day, 0:01:02"`` (LLaMA-Factory)."""
+    """Seconds in ``"1d 2h 3m 4s"`` (ms-swift) or ``"1 day, 0:01:02"`` (LLaMA-Factory), or None."""
     if not isinstance(text, str) or not text or len(text) > LONGEST_NUMBER:
         return None
     if text[-1] == "s" and text[:-1].isdecimal():
@@ -230,5 +230,5 @@ def headless(line: bytes) -> bool:
 
 
 def opened(line: bytes) -> bytes:
-    """The line with the opening brace of its row, where nothing else is missing, as in rows that were pasted."""
+    """The line with its row's opening brace added if only that is missing, as in rows that were pasted."""
     return b"{" + line.lstrip() if FIRST_KEY.match(line) is not None and headless(line) else line

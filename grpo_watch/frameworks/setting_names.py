@@ -16,7 +16,7 @@ from grpo_watch.frameworks.framework_tables import frameworks
 MAX_DEPTH = 12
 ENOUGH = 3
 OWN = 2
-"""This many keys of a framework's configuration, so many of them in no other's, say that it is this framework's."""
+"""Keys known to a single framework's data file that identify its configuration."""
 MAX_TEXT = 300
 """Longest text value kept (a model name or path)."""
 
@@ -32,10 +32,10 @@ def flatten(raw: Mapping[str, object], depth: int = 0) -> Iterator[tuple[str, ob
 
 
 def framework_of_settings(keys: Collection[str]) -> str | None:
-    """The framework whose data file knows these dotted keys of a configuration: three, of which two are its own alone.
+    """The framework whose data file knows three of these dotted keys, two of them alone; None if there is none.
 
-    Names that several data files know, or that are those of transformers' arguments
-    (``learning_rate``, ``seed``), are in anyone's configuration and decide nothing.
+    Names that several data files know, or that are transformers' arguments (``learning_rate``, ``seed``), are in
+    anyone's configuration and decide nothing.
     """
     everyones = Counter(key for table in frameworks().values() for key in table.settings)
     own = {key for key in keys if everyones[key] == 1 and key not in SETTINGS}
@@ -57,8 +57,8 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
 
     Returns:
         Canonical name to setting, and settings that only an advisory needs as ``raw:<key>``. Null, lists other than
-        weights, texts longer than 300 characters, references (``${…}``) and numbers below 0 (-1 stands for "not set"
-        everywhere) give nothing. Where two keys mean one setting, the one further up in the data file wins.
+        weights, texts longer than 300 characters, references (``${…}``) and numbers below 0 (-1 means "not set"
+        everywhere) give nothing. If two keys mean one setting, the one further up in the data file wins.
     """
     table = frameworks().get(framework)
     if table is None:
@@ -74,7 +74,7 @@ def canonical_settings(raw: Mapping[str, object], framework: str, origin: str) -
 
 
 def kept_own(leaves: Mapping[str, object], origin: str) -> dict[str, Setting]:
-    """The framework's own settings that an advisory's condition names, as ``raw:<key>``; nothing else."""
+    """The framework's own settings that advisories' conditions name, as ``raw:<key>``."""
     known = ((key, _scalar(leaves[key])) for key in sorted(own_settings() & leaves.keys()))
     return {f"{RAW}{key}": Setting(scalar, f"{origin}: {key}") for key, scalar in known if scalar is not None}
 

@@ -15,7 +15,7 @@ NUMBER = re.compile(r"-?\d[\d.]{0,20}(?:e[-+]?\d{1,3})?|-?inf|nan")
 
 
 class ARealLines(LineReader):
-    """Cells of a box are keys and values in turn; several boxes of one step make one row, the last value counts."""
+    """Cells of a box are keys and values in turn; the boxes of one step make one row; a key's last value counts."""
 
     framework = "areal"
     marks: Sequence[bytes] = (b"Train step ",)
@@ -27,7 +27,7 @@ class ARealLines(LineReader):
 
     @property
     def held(self) -> bool:
-        """Whether the boxes of a step are still coming."""
+        """Whether more boxes of a step may follow."""
         return self._place is not None
 
     def read_line(self, line: bytes) -> Sequence[MetricLine]:
@@ -54,7 +54,7 @@ class ARealLines(LineReader):
                 self._values[key] = float(value)
 
     def flush(self) -> Sequence[MetricLine]:
-        """What the boxes gave so far."""
+        """The row of the boxes so far."""
         place, values = self._place, self._values
         self._place, self._values, self._last = None, {}, True
         return (MetricLine(place[0], values, max_steps=place[1]),) if place is not None and values else ()

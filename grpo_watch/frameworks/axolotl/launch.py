@@ -1,4 +1,4 @@
-"""axolotl's own batch rules, applied before TRL's: they ignore the processes, then want a group for each."""
+"""axolotl's own batch rules, applied before TRL's: they ignore the processes, then require a group for each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from grpo_watch.frameworks.launches import LaunchSettings, at_least
 from grpo_watch.frameworks.trl.launch import RULES
 
 SINCE = "1.5"
-"""TRL's version in axolotl 0.17, the oldest whose rules were read; older ones are left to TRL."""
+"""TRL's version in axolotl 0.17, the oldest whose rules were read; older ones get TRL's rules only."""
 ALONE = "With num_generations=1, every group has zero advantage and the policy never updates."
 
 
 def _own(batch: LaunchBatch) -> Iterator[Refusal]:
-    """The first reason that axolotl finds; none where the group's size is left to TRL."""
+    """The first reason of axolotl to refuse; none if it leaves the group's size to TRL."""
     if batch.num_generations == batch.ungiven_group or not at_least(batch.version, SINCE):
         return
     size = batch.generation_batch_size or batch.per_device_train_batch_size * batch.gradient_accumulation_steps
@@ -34,7 +34,7 @@ def _own(batch: LaunchBatch) -> Iterator[Refusal]:
 
 
 def _factors(batch: LaunchBatch) -> tuple[tuple[str, int], ...]:
-    """What axolotl multiplies, by TRL's names."""
+    """The factors that axolotl multiplies, by TRL's names."""
     if batch.generation_batch_size:
         return (("generation_batch_size", batch.generation_batch_size),)
     return (
@@ -55,7 +55,7 @@ def _not_whole(batch: LaunchBatch, size: int) -> str:
 
 
 def _training_rows(settings: LaunchSettings, rows: int) -> int:
-    """``val_set_size`` is a share or a number."""
+    """Rows left for training; ``val_set_size`` is a share or a number."""
     share = settings.number("val_set_size") or 0
     return rows - (int(share) if share >= 1 else math.ceil(rows * share))
 

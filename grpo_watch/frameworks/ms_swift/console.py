@@ -17,7 +17,7 @@ LONGEST = 64 << 10
 
 
 class MegatronLines(LineReader):
-    """One line per row; times are texts (``17m 33s``), of which the passed one is kept in seconds."""
+    """One line per row; times are texts (``17m 33s``), of which the elapsed one is kept in seconds."""
 
     framework = "ms-swift"
     marks: Sequence[bytes] = (b"| consumed samples: ",)

@@ -1,4 +1,4 @@
-"""ms-swift: its divisibility rules by version and its evaluation rows; what its Megatron trainer counts."""
+"""ms-swift: its divisibility rules by version, its evaluation rows, and the arithmetic of its Megatron trainer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _generation(settings: LaunchSettings) -> tuple[int, int]:
 
 
 def _copies(settings: LaunchSettings) -> int | None:
-    """Copies of the model that share the batch; None where the number of processes is unknown."""
+    """Copies of the model that share the batch; None if the number of processes is unknown."""
     world = settings.world_size
     return None if world is None else world // settings.product(*SPLIT)
 
@@ -76,7 +76,7 @@ def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 
 def _spread(settings: LaunchSettings, prompts: int) -> Iterator[BrokenConstraint]:
-    """The prompts of one generation have to spread over the model's copies in whole micro-batches."""
+    """Broken if the prompts of one generation don't spread over the model's copies in whole micro-batches."""
     copies, micro = _copies(settings), settings.product("micro_batch_size")
     names = ("global_batch_size", "num_generations", "micro_batch_size")
     if not copies:
@@ -172,7 +172,7 @@ def _evaluates(settings: LaunchSettings) -> bool:
 
 
 def _training_rows(settings: LaunchSettings, rows: int) -> int:
-    """``max(int(rows x ratio), 1)`` rows are for evaluation unless it does not evaluate or has a dataset for it."""
+    """Rows left for training: ``max(int(rows x ratio), 1)`` are split off unless it has other or no evaluation data."""
     ratio = settings.number("split_dataset_ratio") or 0
     held_out = max(int(rows * ratio), 1) if ratio > 0 and _evaluates(settings) else 0
     return rows if settings.given("val_dataset") is not None else rows - held_out
@@ -186,7 +186,7 @@ TABLE: Sequence[tuple[str, Rules]] = (
     ("3.4", effective),
     ("3.1", whole_global),
 )
-"""Which rules hold from which version on."""
+"""The rules from each version on, newest first."""
 LAUNCHES = {
     "ms-swift": OnTrainer(
         partial(by_version, TABLE),

@@ -13,15 +13,15 @@ FIELD = re.compile(r"\u2022 ([A-Z][A-Za-z ]{1,40}): (-?\d[\d.]{0,20}(?:e[-+]?\d{
 LAST = "Total step time"
 FOUR_DECIMALS = 1e-4
 EPOCHS = 10**9
-"""More than an epoch's number can be."""
+"""Larger than any epoch number."""
 
 
 class NemoRlLines(LineReader):
-    """Holds a block until its total time; one without the header of its step has a row that names none.
+    """Holds a block until its total time; without the header of its step, the row has no step.
 
     Steps are counted within an epoch, so the epoch's number and the number of epochs are remembered between rows
-    (``memory``: the one plus ``EPOCHS`` times the other, 0 where no header gave it). The total is that of all epochs;
-    where more than one passed and no header gave their number, it is not known.
+    (``memory``: epoch plus ``EPOCHS`` times the number of epochs, 0 if no header gave it). The total is that of all
+    epochs; it is unknown if more than one passed and no header gave their number.
     """
 
     framework = "nemo-rl"
@@ -48,7 +48,7 @@ class NemoRlLines(LineReader):
             self._values[found[1]] = float(found[2])
             return self.flush() if found[1] == LAST else ()
         elif self._bare and not self._values and line.strip():
-            self.flush()  # another program's words
+            self.flush()  # another program's output
         return ()
 
     def _begin(self, word: bytes, number: int, total: int) -> Sequence[MetricLine]:
@@ -60,7 +60,7 @@ class NemoRlLines(LineReader):
         return done
 
     def flush(self) -> Sequence[MetricLine]:
-        """The block that is open, if it got as far as its results."""
+        """The row of the open block, if it has results."""
         place, values = self._step, self._values
         self._step, self._values, self._results, self._bare = None, {}, False, False
         if not values:

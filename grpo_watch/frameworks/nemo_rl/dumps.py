@@ -9,14 +9,14 @@ from grpo_watch import lazy_re as re
 from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps
 
 MOST_MESSAGES = 3
-"""System, user, assistant: in longer ones nothing shows where the prompt ends."""
+"""System, user, assistant: in longer conversations nothing shows where the prompt ends."""
 
 
 def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
     """One sample; ``content`` lists its messages, the last is the completion.
 
     Conversations of several turns are left out. Of the token lists next to it (padding and all) only the advantages are
-    looked at.
+    used.
     """
     content = row["content"]
     if isinstance(content, list) and 1 < len(content) <= MOST_MESSAGES:
@@ -24,7 +24,7 @@ def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
 
 
 def _advantage(row: Mapping[str, object]) -> Mapping[str, object]:
-    """The advantage, the same for all tokens that count; None for a sample that is masked out of the loss."""
+    """The advantage, equal for all tokens that count; None for a sample that is masked out of the loss."""
     tokens, mask = _first(row.get("advantages")), _first([row.get("sample_loss_mask")])
     if tokens and all(isinstance(value, (int, float)) for value in tokens):
         return {"advantage": None if mask == [0] else max(tokens, key=abs)}

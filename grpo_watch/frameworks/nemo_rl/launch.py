@@ -1,4 +1,4 @@
-"""NeMo-RL: from its settings to the rules that they break and to its number of steps."""
+"""NeMo-RL: the rules that its settings break, and its number of steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 
 def _shards(settings: LaunchSettings, size: int) -> Iterator[BrokenConstraint]:
-    """An optimizer step spreads over the model's copies in equal shares, each of whole micro-batches."""
+    """Broken if an optimizer step does not spread over the model's copies in equal shares of whole micro-batches."""
     shards, micro = _copies(settings), settings.product(MICRO)
     if not shards:
         return
@@ -54,7 +54,7 @@ def _shards(settings: LaunchSettings, size: int) -> Iterator[BrokenConstraint]:
 
 
 def _copies(settings: LaunchSettings) -> int | None:
-    """Copies of the model; None where the settings don't say how it is split, or generation has GPUs of its own."""
+    """Copies of the model; None if the settings don't say how it is split, or generation has GPUs of its own."""
     names, count = MEGATRON if settings.flag(WITH_MEGATRON) else DTENSOR, devices(settings, *DEVICES)
     apart = settings.given(COLOCATED) is not None and not settings.flag(COLOCATED)
     if settings.given(names[0]) is None or count is None or apart:

@@ -1,4 +1,4 @@
-"""OpenRLHF: from its settings to the rules that they break and to its two totals, rollouts and optimizer steps."""
+"""OpenRLHF: the rules that its settings break, and its two totals, rollouts and optimizer steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def copies(settings: LaunchSettings) -> int:
 
 
 def _spread(settings: LaunchSettings, completions: int) -> Iterator[BrokenConstraint]:
-    """Every actor process needs at least one batch of samples."""
+    """Broken if an actor process gets no batch of samples."""
     micro, actors = settings.product(MICRO), copies(settings)
     if completions // micro < actors:
         text = "The number of sample batches must be greater than or equal to the effective number of actor processes."
@@ -54,7 +54,7 @@ def _spread(settings: LaunchSettings, completions: int) -> Iterator[BrokenConstr
 
 
 def _accumulated(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """DeepSpeed takes the batch as whole micro-batches of every process, and rounds the accumulation down."""
+    """Broken if the batch is not whole micro-batches of every process: DeepSpeed rounds the accumulation down."""
     ring, tensor = (settings.whole(name) or 1 for name in SPLIT)
     micro, count = settings.whole(TRAIN_MICRO), devices(settings, *DEVICES)
     if micro is None or count is None or tensor > 1 or settings.flag(DYNAMIC):
@@ -71,7 +71,7 @@ def _accumulated(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 
 def _run(settings: LaunchSettings) -> Prediction | None:
-    """The shown step counts rollouts; the schedule's total counts optimizer steps. Both are given."""
+    """The run with both totals: the shown step counts rollouts, the schedule's total counts optimizer steps."""
     batch, rollout, group = (settings.whole(name) or 1 for name in (BATCH, ROLLOUT, GROUP))
     episodes, passes = settings.product("train.num_episodes"), settings.product("train.max_epochs")
     rows = settings.dataset_size

@@ -14,12 +14,12 @@ from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 LINE = re.compile(rb"\bStep (\d{1,9}) \| ")
 FIELD = re.compile(r"([A-Z][A-Za-z. ]{0,30}?):? +(-?\d[\d.]{0,20}(?:e[-+]?\d{1,3})?|-?inf|nan)(?: ?[A-Za-z%/]{1,20})?")
 OWN = {1: frozenset({"Loss", "LR"}), 2: frozenset({"Reward", "Seq. Length"})}
-"""What every line of the trainer (1) and of the orchestrator (2) shows."""
+"""Fields in every line of the trainer (1) and of the orchestrator (2)."""
 FOUR_DECIMALS = 1e-4
 
 
 class PrimeRlLines(LineReader):
-    """Fields are kept under the names that the line shows; ``Mismatch KL`` and ``Grad. Norm`` are optional.
+    """Keeps fields under the names in the line; ``Mismatch KL`` and ``Grad. Norm`` are optional.
 
     The orchestrator is ahead of the trainer, so in a console of both, the one whose line comes first is read.
     """

@@ -10,9 +10,9 @@ from grpo_watch.frameworks.dump_formats import DumpRow, RolloutDumps
 
 
 def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
-    """The traces of the agents that are trained; those of one group are attempts at one task.
+    """The traces of trained agents; those of one group are attempts at one task.
 
-    A prompt is what came before the first message that the model wrote, a completion all that it wrote itself.
+    A prompt is everything before the first message that the model wrote, a completion all that it wrote itself.
     """
     group = _held(row, "group").get("id")
     traces = row["traces"]
@@ -31,7 +31,7 @@ def _rows(row: Mapping[str, object]) -> Iterable[DumpRow]:
 
 
 def _failed(row: Mapping[str, Any]) -> Iterable[bool]:
-    """Whether each trace failed for good; an episode that ended before it had one is an attempt, too."""
+    """Whether each trace failed for good; an episode that ended without a trace counts as an attempt, too."""
     traces = row["traces"] if isinstance(row["traces"], list) else []
     return [trace.get("ok") is False for trace in traces if isinstance(trace, dict)] or [row.get("ok") is False]
 
@@ -42,14 +42,14 @@ def _held(holder: object, key: str) -> Mapping[str, Any]:
 
 
 def _text(message: Mapping[str, Any]) -> str:
-    """What the model wrote in a turn: its reasoning, its answer, and calls of tools."""
+    """The model's text in a turn: its reasoning, its answer, and calls of tools."""
     calls = [f"{call.get('name')}({call.get('arguments')})" for call in message.get("tool_calls") or [] if call]
     parts = (message.get("reasoning_content"), message.get("content"), *calls)
     return "\n".join(part for part in parts if isinstance(part, str) and part)
 
 
 def _value(reward: object) -> float | None:
-    """The weighted score; None where scoring did not run."""
+    """The weighted score; None if scoring did not run."""
     score = reward.get("score") if isinstance(reward, dict) else None
     weight = reward.get("weight", 1.0) if isinstance(reward, dict) else None
     return score * weight if isinstance(score, (int, float)) and isinstance(weight, (int, float)) else None

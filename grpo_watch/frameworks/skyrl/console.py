@@ -12,7 +12,7 @@ from grpo_watch.frameworks.python_literal import dictionaries
 HEAD = re.compile(rb"\bStep (\d{1,9}): ?$")
 FIRST = re.compile(rb"\{'[a-z_]{1,40}/")
 LONGEST = 256 << 10
-"""Bytes of a dictionary; some hundred keys take 20 KB."""
+"""Most bytes of a dictionary; some hundred keys take 20 KB."""
 
 
 class SkyRlLines(LineReader):
@@ -38,7 +38,7 @@ class SkyRlLines(LineReader):
         if self._step is None:
             return ()
         if not self._text and FIRST.match(line) is None:
-            self.flush()  # a title of something else
+            self.flush()  # another title
             return ()
         self._text += line + b"\n"
         if len(self._text) > LONGEST:
@@ -55,7 +55,7 @@ class SkyRlLines(LineReader):
         return (MetricLine(step, values),) if values else ()
 
     def flush(self) -> Sequence[MetricLine]:
-        """An open dictionary is given up."""
+        """Drop an open dictionary."""
         self._step, self._text = None, b""
         return ()
 

@@ -16,16 +16,17 @@ MEMORY = re.compile(rb"Memory-Usage after wake_up model: (?=\{'gpu': )")
 USED, USED_OF_ALL = "used_GB", "memory/used_GB"
 PERF = "perf/"
 DEAD, LENGTH = "rollout/zero_std/count_", "rollout/response_len/mean"
-"""Groups whose rewards are all this one, a key of each such reward (none where no group is), and what is beside."""
+"""Prefix of the counts of groups whose rewards all equal one value (only values that occur), and a key logged beside
+them."""
 DEAD_GROUPS = "rollout/zero_std/groups"
 
 
 class SlimeLines(LineReader):
-    """What a rollout gave is held until the first optimizer step on it and belongs to that step's row.
+    """Holds a rollout's values until the first optimizer step on it, and adds them to that step's row.
 
-    It comes in two lines from slime 0.3 on: the ``perf`` line of those who sample, with lengths and counts of groups,
-    and the ``rollout`` line of those who train. A second ``perf`` line, behind the steps, has the time of the rollout
-    and its steps: it belongs to the next row.
+    From slime 0.3 on they come in two lines: the sampler's ``perf`` line, with lengths and counts of groups, and the
+    trainer's ``rollout`` line. A second ``perf`` line, after the steps, has the time of the rollout and its steps: it
+    belongs to the next row.
     """
 
     framework = "slime"
@@ -59,7 +60,7 @@ class SlimeLines(LineReader):
         return done
 
     def _add_memory(self, line: bytes) -> None:
-        """What the fullest device holds as the trainer wakes up, for the row of the rollout that waits."""
+        """Add the memory of the fullest device when the trainer wakes up to the waiting rollout."""
         held, begin = self._rollout, MEMORY.search(line)
         found = next(dictionaries(line[begin.end() :]), None) if held is not None and begin is not None else None
         used = row_numbers.numbers((found.row if found is not None else None) or {}).get(USED)
@@ -68,19 +69,19 @@ class SlimeLines(LineReader):
             self._rollout = MetricLine(held.step, {**held.values, USED_OF_ALL: most})
 
     def flush(self) -> Sequence[MetricLine]:
-        """A rollout without an optimizer step stands for itself."""
+        """The waiting rollout as a row of its own, without an optimizer step."""
         held, self._rollout = self._rollout, None
         return (MetricLine(held.step, _counted(held.values)),) if held is not None and not _timed(held) else ()
 
 
 def _counted(values: Mapping[str, float | None]) -> Mapping[str, float | None]:
-    """With the number of groups without a spread of rewards."""
+    """The values with the number of zero-std groups added."""
     dead = [value or 0.0 for key, value in values.items() if key.startswith(DEAD)]
     return {**values, DEAD_GROUPS: sum(dead)} if dead or LENGTH in values else values
 
 
 def _timed(line: MetricLine) -> bool:
-    """Whether a line says only how long things took."""
+    """Whether a line holds durations only."""
     return all(key.startswith(PERF) for key in line.values)
 
 

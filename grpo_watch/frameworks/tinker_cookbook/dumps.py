@@ -12,17 +12,17 @@ from typing import Any
 from grpo_watch.frameworks.dump_formats import RolloutDumps
 
 CUT = frozenset({"max_tokens_reached", "stop/max_tokens", "num_truncations_max_turn_tokens"})
-"""Metrics of a turn that ended at the limit of tokens; environments without them log no ``stop/…`` either."""
+"""Metrics of a turn that ended at the token limit; environments without them log no ``stop/…`` either."""
 CALL, RESULT, UNPARSED = "tool_call_", "tool_result_", "parse_errors"
-"""Keys of a turn's logs: a call, what it gave, and a line for each call that could not be parsed."""
+"""Keys of a turn's logs: a call, its result, and a line for each call that could not be parsed."""
 FAILED = '{"error":'
-"""How the result of a call that failed begins (``error_tool_result``)."""
+"""Beginning of a failed call's result (``error_tool_result``)."""
 
 
 def _measured(episodes: Iterable[Mapping[str, Any]], longest: float | None) -> Mapping[str, float | None]:
-    """What the episodes of a step say that ``metrics.jsonl`` does not; only what is known.
+    """Metrics computed from a step's episodes that ``metrics.jsonl`` lacks; only those that are known.
 
-    A mean there is over the turns that have the metric, so it never gives a share of turns that were cut.
+    A mean there is over the turns that have the metric, so it never gives a share of truncated turns.
     """
     rewards: dict[object, list[float]] = defaultdict(list)
     cut, lengths, ages = list[bool](), list[float](), list[float]()
@@ -54,7 +54,7 @@ def _measured(episodes: Iterable[Mapping[str, Any]], longest: float | None) -> M
 
 
 def _finite(values: Iterable[Any]) -> list[float]:
-    """The numbers among them: an episode that failed has none, or NaN."""
+    """The finite numbers: a failed episode has none, or NaN."""
     return [value for value in values if value is not None and math.isfinite(value)]
 
 

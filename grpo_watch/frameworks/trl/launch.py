@@ -52,7 +52,7 @@ def mixed(batch: LaunchBatch, *, careless: bool) -> Iterator[Refusal]:
 
 
 def modern(batch: LaunchBatch, *, evaluation: str) -> Iterator[Refusal]:
-    """TRL 0.20 on; ``evaluation``: not looked at, by the ``same`` group or by its ``own`` (num_generations_eval)."""
+    """TRL 0.20 on; ``evaluation``: unchecked, by the ``same`` group size or by its ``own`` (num_generations_eval)."""
     if batch.generation_batch_size and batch.steps_per_generation:
         yield Refusal(RefusalKind.BOTH_SET, RefusalStage.ARGUMENTS, BOTH)
         return
@@ -85,7 +85,7 @@ def _two_at_least(batch: LaunchBatch, stage: RefusalStage) -> Iterator[Refusal]:
 
 
 def not_a_multiple(batch: LaunchBatch) -> Refusal:
-    """The generation batch is no multiple of the global batch."""
+    """A refusal: the generation batch is no multiple of the global batch."""
     text = f"generation_batch_size ({batch.completions}) must be divisible by the global batch size "
     return Refusal(RefusalKind.GLOBAL_BATCH, RefusalStage.ARGUMENTS, f"{text}({batch.global_batch}).")
 
@@ -105,7 +105,7 @@ def _old_evaluation(batch: LaunchBatch, stage: RefusalStage, what: str, current:
 
 
 def _whole_groups(size: int, group: int) -> bool:
-    """The old test: the group is one of the divisors from 2 on."""
+    """TRL's old test: the group size is one of the divisors from 2 on."""
     return group > 1 and size % group == 0
 
 
@@ -138,6 +138,6 @@ TABLE: Sequence[tuple[str, Rules]] = (
     ("0.17", effective),
     ("0.15", whole_global),
 )
-"""Which rules hold from which version on; 0.14 had none."""
+"""The rules from each version on, newest first; 0.14 had none."""
 RULES = OnTrainer(partial(by_version, TABLE), "0.17")
 LAUNCHES = {"trl": RULES}

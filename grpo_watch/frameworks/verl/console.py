@@ -11,26 +11,27 @@ from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 BEGIN = re.compile(rb"(?:^|[^\w/:.])step:(\d{1,12}) - ")
 """Anywhere in the line: a progress bar may be glued before it."""
 NUMBER = r"(?:np\.\w{1,20}\()?([-+]?(?:\d{1,400}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,5})?|nan|inf)|True|False)\)?"
-"""``0.5``, ``1e-06``, ``np.float64(0.5)`` (NumPy 2), ``nan``, ``-inf``, ``True``; from 0.5 on any Python number."""
+"""``0.5``, ``1e-06``, ``np.float64(0.5)`` (NumPy 2), ``nan``, ``-inf``, ``True``; from verl 0.5 on any Python
+number."""
 PAIR = re.compile(rf"(.{{1,400}}):{NUMBER}")
-"""The last colon parts them: the names of datasets are in keys and may hold colons."""
+"""Split at the last colon: keys contain dataset names, which may hold colons."""
 GLUED = re.compile(rf"([^\s:]{{1,400}}):{NUMBER}(?![\d.%+\-_:/@]|[eE](?:[-+\d]|$))[^\s/]{{0,80}}(?:\s|$)")
-"""A pair with a bar or another process' text behind it (``…/kl_coef:0.001Training Progress:  12%|…``), not with the
-rest of a number (``1e-``) or of a dataset's name (``7b/acc``)."""
+"""A pair followed by a bar or another process' text (``…/kl_coef:0.001Training Progress: 12%|…``), but not by the rest
+of a number (``1e-``) or of a dataset's name (``7b/acc``)."""
 ROUNDED = re.compile(r"[-+]?(?:\d{1,30}\.\d{3}|nan|inf)")
 """Up to 0.4.1 every value is printed with three decimals, whole numbers too (``training/global_step:1.000``)."""
 HALF = 0.0005
-"""What is smaller prints as 0.000."""
+"""Smaller values print as 0.000."""
 VALIDATION = ("val-core/", "val-aux/", "val/")
 LONGEST = 256 << 10
-"""Bytes of a row; one takes 3 to 6 KB."""
+"""Most bytes of a row; one takes 3 to 6 KB."""
 
 
 class VerlLines(LineReader):
-    """verl 0.1 to 0.10, and what is built on it.
+    """verl 0.1 to 0.10, and frameworks built on it.
 
     A row is one line, but copies of logs break it: a line that ends inside a key (``… - critic``, the next begins with
-    ``/rewards/min:0.1 - …``) is held, and loses the broken key where the next line does not continue it.
+    ``/rewards/min:0.1 - …``) is held, and loses the broken key if the next line does not continue it.
     """
 
     framework = "verl"
@@ -45,7 +46,7 @@ class VerlLines(LineReader):
         return bool(self._row)
 
     def read_line(self, line: bytes) -> Sequence[MetricLine]:
-        """The row of this line, and the one before if that was held."""
+        """The row of this line, and before it the held one."""
         found = BEGIN.search(line)
         if found is not None:
             row = line[found.start(1) :].decode("utf-8", "replace").rstrip()
@@ -59,7 +60,7 @@ class VerlLines(LineReader):
         return self._rows_of(joined)
 
     def flush(self) -> Sequence[MetricLine]:
-        """The row whose end did not come, without its broken key."""
+        """The held row without its broken key."""
         row, self._row = self._row, ""
         return _read(row)
 
@@ -75,7 +76,7 @@ READER = VerlLines
 
 
 def _joined(row: str, line: str) -> str | None:
-    """Both parts of a row that was broken, or None where the line is something else."""
+    """Both parts of a broken row joined; None if the line does not continue it."""
     if row.endswith(" -"):
         joined, broken = f"{row} {line}", line
     else:
@@ -85,7 +86,7 @@ def _joined(row: str, line: str) -> str | None:
 
 
 def _read(row: str) -> Sequence[MetricLine]:
-    """The row in ``34 - key:value - …``; nothing where no key is one of verl's (they all have a slash)."""
+    """The row in ``34 - key:value - …``; empty if no key is one of verl's (they all have a slash)."""
     step, _, rest = row.partition(" - ")
     texts = dict(_pairs(rest))
     lost = 1 if texts.pop("", None) else 0
@@ -98,7 +99,7 @@ def _read(row: str) -> Sequence[MetricLine]:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Keys and the texts of their numbers, and at the end what is no pair, without a key.
+    """Keys and the texts of their numbers; at the end any rest that is no pair, without a key.
 
     A part without a number belongs to the next key (a dataset ``a - b``).
     """

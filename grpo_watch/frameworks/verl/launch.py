@@ -49,7 +49,7 @@ def broken_by_workers(settings: LaunchSettings, count: int) -> Iterator[BrokenCo
 
 
 def _engine(settings: LaunchSettings, count: int) -> Iterator[BrokenConstraint]:
-    """The GPUs have to hold whole copies of the rollout engine, whose default is two GPUs wide."""
+    """Broken if the GPUs don't hold whole copies of the rollout engine, which spans two GPUs by default."""
     if strategy(settings) not in FULLY_SHARDED and settings.given(ENGINE[0]) is None:
         return  # Megatron's configuration had a default of its own in some versions
     tensor, data, pipeline = (settings.whole(name) or 1 for name in ENGINE)
@@ -61,7 +61,7 @@ def _engine(settings: LaunchSettings, count: int) -> Iterator[BrokenConstraint]:
 
 
 def _copies(settings: LaunchSettings, count: int) -> int | None:
-    """Copies of the actor that share a mini-batch; None where that is not known, or no whole number."""
+    """Copies of the actor that share a mini-batch; None if unknown or no whole number."""
     kind, split = strategy(settings), settings.product(ULYSSES)
     if kind == "megatron":
         split = settings.product(*SPLIT)
@@ -71,7 +71,7 @@ def _copies(settings: LaunchSettings, count: int) -> int | None:
 
 
 def _normalised(settings: LaunchSettings, samples: int, copies: int) -> Iterator[BrokenConstraint]:
-    """Before 0.8 each process took its share, rounded down, whether batches are dynamic or not."""
+    """Rules before 0.8: each process took its share, rounded down, whether batches are dynamic or not."""
     own, micro = samples // copies, settings.whole(MICRO)
     per_gpu = settings.whole(PER_GPU) if micro is None else micro // copies
     fix = f"make {MINI} x {GROUP} / {copies} a multiple of {PER_GPU}"
@@ -84,7 +84,7 @@ def _normalised(settings: LaunchSettings, samples: int, copies: int) -> Iterator
 
 
 def _update(settings: LaunchSettings, samples: int, copies: int) -> Iterator[BrokenConstraint]:
-    """From 0.8 on nothing is rounded: shares are whole, and hold whole micro-batches."""
+    """Rules from 0.8 on: nothing is rounded; shares are whole, and hold whole micro-batches."""
     per_gpu, rounded = settings.whole(PER_GPU), ""
     if settings.launch.version is None:
         rounded = "versions before 0.8 round the share of a process down"
@@ -121,7 +121,7 @@ def _broken(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
 
 
 def _validated(settings: LaunchSettings, count: int | None) -> Iterator[BrokenConstraint]:
-    """What the configuration is refused for; with dynamic batch sizes none of it is checked."""
+    """Reasons to refuse the configuration; with dynamic batch sizes none of them is checked."""
     batch, mini = settings.product(BATCH), settings.product(MINI)
     if count is not None:
         yield from _over_devices(settings, batch * (settings.product(GROUP)), count)
@@ -133,7 +133,7 @@ def _validated(settings: LaunchSettings, count: int | None) -> Iterator[BrokenCo
 
 
 def _over_devices(settings: LaunchSettings, completions: int, count: int) -> Iterator[BrokenConstraint]:
-    """The rollout batch has to spread over the devices, or over Megatron's copies in whole micro-batches."""
+    """Broken if the rollout batch does not spread over the devices, or over Megatron's copies in micro-batches."""
     least = count
     if strategy(settings) == "megatron":
         tensor, pipeline, context = (settings.product(name) for name in SPLIT)
@@ -168,7 +168,7 @@ def _micro(settings: LaunchSettings, mini: int, count: int | None) -> Iterator[B
 
 
 def _log_probs(settings: LaunchSettings) -> Iterator[BrokenConstraint]:
-    """The micro-batch of the passes for log-probabilities has no default; the reference's only with a KL penalty."""
+    """The micro-batch for log-probabilities has no default; the reference's is required only with a KL penalty."""
     needed = LOG_PROBS if any(settings.flag(name) for name in USES_KL) else LOG_PROBS[1:]
     for name in needed:
         if settings.given(name) is None and settings.given(f"{name}_per_gpu") is None:
