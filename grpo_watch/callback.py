@@ -21,9 +21,9 @@ from grpo_watch.probe.writing import FILE, Folder, Journal, attempt, quietly, wr
 __all__ = ["GrpoWatchCallback", "probe"]
 
 WRITERS = 8
-"""Processes that write by default. A shard of every large parameter lies on each, and replicas would write the same."""
+"""Default number of processes that write. Each holds a shard of every large parameter, and replicas would be equal."""
 TRIES = 3
-"""Probes that may fail in a row because of the disk (full, a stale handle) before probing stops."""
+"""Probes in a row that may fail because of the disk (full, a stale handle) before probing stops."""
 
 
 def probe(model: Any, step: int, path: Folder, *, frozen: bool = False, writers: int = WRITERS) -> bool:
@@ -34,17 +34,15 @@ def probe(model: Any, step: int, path: Folder, *, frozen: bool = False, writers:
         step: optimizer steps made so far.
         path: the run's output folder.
         frozen: read the frozen parameters too.
-        writers: so many processes write, the first ones.
+        writers: only the first so many processes write.
 
     Returns:
-        Whether it could be read and written; if not, the file holds the reason where it can.
+        Whether it could be read and written; if not, the file holds the reason if possible.
     """
     return _probe(model, step, path, frozen=frozen, writers=writers) is None
 
 
 def _probe(model: Any, step: int, path: Folder, *, frozen: bool, writers: int) -> Exception | None:
-    """What went wrong, if anything did."""
-
     def work(journal: Journal) -> None:
         rank, ranks = job.rank_and_ranks()
         what = {"step": int(step), "rank": rank, "ranks": ranks, "writers": min(ranks, writers)}
@@ -57,7 +55,7 @@ def _probe(model: Any, step: int, path: Folder, *, frozen: bool, writers: int) -
 
 
 class FrozenUnreadError(Exception):
-    """The parameters that are not trained can't be read; the trained ones were."""
+    """The frozen parameters can't be read; the trained ones could."""
 
 
 def _write_frozen(journal: Journal, model: Any, what: dict[str, Any]) -> None:
@@ -73,19 +71,17 @@ def _write_frozen(journal: Journal, model: Any, what: dict[str, Any]) -> None:
 class GrpoWatchCallback:
     """Probes every ``every`` optimizer steps: ``trainer.add_callback(GrpoWatchCallback())`` on every process.
 
-    An error is written as a line and ends the probing, not the job; an error of the disk does so after ``TRIES`` in a
-    row, and one with parameters that are not trained ends the reading of those alone. It may be constructed with the
-    arguments that ms-swift gives its callbacks, ``GrpoWatchCallback(args, trainer)``.
+    An error is written as a line and ends the probing, not the job; a disk error does so after ``TRIES`` in a row, and
+    an error of frozen parameters ends the reading of those alone. It may be constructed with the arguments that
+    ms-swift gives its callbacks, ``GrpoWatchCallback(args, trainer)``.
 
     Args:
         every: optimizer steps between two probes; the first one follows the first step.
-        frozen_every: the same for the parameters that are not trained, with the trained ones next to them; 0 leaves
-            them out.
+        frozen_every: the same for frozen parameters, written together with the trained ones; 0 leaves them out.
         path: the run's folder; by default the trainer's ``output_dir``.
-        writers: so many processes write, the first ones.
-        stop_file: name of a file in that folder, or in one of the two above it, upon which training stops; None:
-            never. All processes agree on it by a collective operation at each probe, so
-            every one must have the callback.
+        writers: only the first so many processes write.
+        stop_file: name of a file in that folder, or in one of the two above it, that stops training; None: never. All
+            processes agree on it by a collective operation at each probe, so every one must have the callback.
     """
 
     def __init__(  # noqa: PLR0913  options of a probe
@@ -118,7 +114,7 @@ class GrpoWatchCallback:
             quietly(lambda: self._forget(args))
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        """Probe when it is time."""
+        """Probe when due."""
         quietly(lambda: self._probe_if_due(args, state, model))
         if self._stop_file is not None:
             quietly(lambda: self._stop(args, state, control))
@@ -148,7 +144,7 @@ class GrpoWatchCallback:
         return Path(self._path or args.output_dir, name)
 
     def _stop_files(self, args: Any) -> list[Path]:
-        """Where the file may be: the run's folder lies up to two above the output's (``output/v0-…`` belongs to it)."""
+        """Possible places of the file: the output's folder and two above it (``output/v0-…`` belongs to ``output``)."""
         folder = self._place(args).absolute()
         return [place / (self._stop_file or "") for place in (folder, *list(folder.parents)[:2])]
 
@@ -159,7 +155,7 @@ class GrpoWatchCallback:
                 quietly(partial(file.unlink, missing_ok=True))
 
     def _start(self, args: Any, state: Any, model: Any) -> None:
-        """Write once what this process is."""
+        """Write this process's description once."""
         rank, ranks = job.rank_and_ranks()
         if rank >= self._writers:
             return
@@ -176,7 +172,7 @@ class GrpoWatchCallback:
         Journal(self._place(args), FILE.format(rank=rank)).write("start", what)
 
     def _stop(self, args: Any, state: Any, control: Any) -> None:
-        """Stop when one process sees the file: all at the same step; one that continues alone would wait forever."""
+        """Stop all processes at the same step if one sees the file; one that continued alone would wait forever."""
         if state.global_step % self._every:
             return
         stops = self._asked(args)
@@ -194,14 +190,14 @@ class GrpoWatchCallback:
                 Journal(self._place(args), FILE.format(rank=0)).write("stopped", {"step": state.global_step, "rank": 0})
 
     def _asked(self, args: Any) -> bool:
-        """Whether the file is there; never raises, or this process would miss the collective call."""
-        with suppress(Exception):  # there is no folder
+        """Whether the file exists; never raises, since this process would then miss the collective call."""
+        with suppress(Exception):  # the folder is missing
             for file in self._stop_files(args):
-                with suppress(Exception):  # this one can't be looked into, the file may lie in another
+                with suppress(Exception):  # this folder can't be read, but the file may be in another
                     if file.exists():
                         return True
         return False
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """No answer: the Trainer's control stays as it is."""
+    """Do nothing: the Trainer's control stays as it is."""

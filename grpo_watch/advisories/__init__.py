@@ -1,1 +1,1 @@
-"""Known bugs of packages that let training go on quietly: one YAML file per package, and what judges a run by them."""
+"""Known bugs of packages that silently break training: one YAML file per package, and the code that applies them."""

@@ -1,4 +1,4 @@
-"""Loads the advisories: when each applies, by ranges of versions and a checked condition over settings."""
+"""Loads the advisories, which apply by ranges of versions and a checked condition over settings."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ COMPARISONS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = 
 
 
 def in_range(affected: str, version: str) -> bool | None:
-    """Whether a version is in a range (clauses joined by commas, all of which must hold); None where that is not known.
+    """Whether a version is in a range (clauses joined by commas, all of which must hold); None if undecided.
 
-    A pre-release of a bound (``3.12.0.dev0`` against ``<3.12``, as an installation from source reports itself) may
-    have the fix or not. So may a text that is no version, such as a commit.
+    A pre-release of a bound (``3.12.0.dev0`` against ``<3.12``, as an installation from source reports itself) may or
+    may not have the fix; so may a text that is no version, such as a commit.
     """
     parsed = VERSION.fullmatch(version.strip())
     if parsed is None:
@@ -47,7 +47,7 @@ def in_range(affected: str, version: str) -> bool | None:
 
 @lru_cache(maxsize=1024)
 def _numbers(text: str) -> tuple[int, ...]:
-    """The release without zeros at its end: 3.12 is 3.12.0."""
+    """The release without trailing zeros: 3.12 equals 3.12.0."""
     numbers = [int(part) for part in text.split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
@@ -56,14 +56,14 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 OWN = re.compile(r'\braw\("([^"\n]+)"\)')
 OFF = frozenset({"", "false", "no", "off", "none", "null", "0"})
-"""What a switched-off setting reads as."""
+"""Values of a switched-off setting."""
 
 
 def compile_settings(text: str, place: FilePlace | None = None) -> Expression:
     """Check and compile a condition over settings, such as ``deepspeed_stage == 2 and raw("loss_type") == "dapo"``.
 
-    The same language over canonical settings; ``raw("key")`` is the framework's own setting. A setting alone is true
-    if it is switched on, and one may be compared with a text by == and != (in lower case).
+    The same language as for metrics, over canonical settings; ``raw("key")`` is the framework's own setting. A setting
+    alone is true if it is switched on, and one may be compared with a text by == and != (in lower case).
 
     Raises:
         RuleError: as ``compile_expression``.
@@ -74,12 +74,12 @@ def compile_settings(text: str, place: FilePlace | None = None) -> Expression:
 
 
 class _SettingsCompiler(Compiler):
-    """Settings have texts and switches besides numbers."""
+    """Compiles conditions whose values may also be texts and switches."""
 
     known = frozenset(SETTINGS)
 
     def truth(self, node: ast.expr, depth: int) -> Part:
-        """A setting alone is a condition, too."""
+        """The closure of a true-or-false part, which may be a setting alone."""
         if isinstance(node, ast.Name | ast.Call) and (name := self._setting(node)) is not None:
             return switched_on(name)
         return super().truth(node, depth)
@@ -97,7 +97,7 @@ class _SettingsCompiler(Compiler):
         return super()._comparison(node, depth)
 
     def _setting(self, node: ast.expr) -> str | None:
-        """The setting that the node names; None where it is something else."""
+        """The setting that the node names, or None."""
         if isinstance(node, ast.Name):
             return self._plain_name(node)
         is_raw = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "raw"
@@ -128,7 +128,7 @@ def reads_as(name: str, text: str) -> Part:
 
 FOLDER = Path(__file__).parent
 CHECK = "known-bug"
-"""The rule, and the check of preflight, that reports an advisory."""
+"""Name of the rule, and of preflight's check, that report advisories."""
 
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 Thread = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+/[\w.-]+(?:#\d+|@[0-9a-f]{7,40})$")]
@@ -139,21 +139,21 @@ class Advisory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """One known bug.
 
     Attributes:
-        id: ``GW-YYYY-NNNN``, never used for another one.
+        id: ``GW-YYYY-NNNN``, never reused.
         package: the distribution that has the bug (``ms-swift``, ``deepspeed``).
         frameworks: whose runs can have it; empty: those of any framework.
         affected: versions as a PEP 440 range (``>=3.1,<3.12``).
         fixed: the release or commit that fixed it, or ``not yet``.
         when: a condition over settings, in the language of rules.
-        severity: ``critical`` where the run learns nothing or the wrong thing, else ``warning``; ``info`` where the
-            condition can't say that the bug shows, so that it is only named as a cause.
+        severity: ``critical`` if the run learns nothing or the wrong thing, else ``warning``; ``info`` if the
+            condition can't show that the bug occurs, so that it is only named as a cause.
         title: what goes wrong, in under 100 characters.
-        wrong: the same in one or two sentences, with its size where it is known.
+        wrong: the same in one or two sentences, with its size if known.
         shows: rules whose findings it explains; empty: nothing shows it.
         fix: what to do.
         threads: where it was reported and fixed (``owner/repository#number`` or ``@commit``).
-        defaults: settings that the affected versions have where a launch does not give them.
-        check: under which name preflight reports it.
+        defaults: the affected versions' values of settings that a launch does not give.
+        check: the name under which preflight reports it.
     """
 
     id: Annotated[str, msgspec.Meta(pattern=r"^GW-20\d\d-\d{4}$")]
@@ -172,7 +172,7 @@ class Advisory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     check: str = CHECK
 
     def __post_init__(self) -> None:
-        """Refuse a condition that is none; raises ``RuleError``."""
+        """Check the condition; raises ``RuleError`` if it is invalid."""
         _compiled(self.when)
 
     @property
@@ -181,7 +181,7 @@ class Advisory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return _compiled(self.when)
 
     def default(self, name: str) -> Scalar:
-        """What a setting is where a launch does not give it; None where that is not known."""
+        """The value of a setting that a launch does not give; None if unknown."""
         return self.defaults.get(name.removeprefix(RAW))
 
 
@@ -194,7 +194,7 @@ def advisories() -> tuple[Advisory, ...]:
 
 @cache
 def advisories_of(package: str) -> tuple[Advisory, ...]:
-    """Those of a package, in whose file nothing else is read; none of one that has none."""
+    """The advisories of a package, reading its file only; empty if it has none."""
     return tuple(read_file(FOLDER / f"{package.replace('-', '_')}.yaml")) if package in packages() else ()
 
 
@@ -202,14 +202,14 @@ def advisories_of(package: str) -> tuple[Advisory, ...]:
 def own_settings() -> frozenset[str]:
     """Frameworks' own settings that conditions name; sources keep these besides the canonical ones.
 
-    They are searched for in the text: every run needs them, and to read the files takes 20 times as long.
+    Searches the text of the files: every run needs them, and parsing the files takes 20 times as long.
     """
     return frozenset(name for path in FOLDER.glob("*.yaml") for name in OWN.findall(path.read_text(encoding="utf-8")))
 
 
 @lru_cache(maxsize=1)
 def packages() -> frozenset[str]:
-    """Packages whose versions matter: each has a file of its name."""
+    """Packages whose versions matter: those with a file."""
     return frozenset(path.stem.replace("_", "-") for path in FOLDER.glob("*.yaml"))
 
 
@@ -217,7 +217,7 @@ def read_file(path: Path) -> list[Advisory]:
     """The advisories of one package.
 
     Raises:
-        RuleError: a part is missing, is not known or is malformed; with the file and the place in it.
+        RuleError: a part is missing, unknown or malformed; with the file and the place in it.
     """
     raw = shipped_yaml(path)
     whole = [{"package": raw["package"], "frameworks": raw["frameworks"], **entry} for entry in raw["advisories"]]

@@ -1,4 +1,4 @@
-"""Judges what is known of a run's versions and settings by the advisories, once or as it becomes known."""
+"""Applies the advisories to a run's or a launch's versions and settings, at once or as they become known."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from grpo_watch.engine.records import RunConfig, Scalar, Setting
 VERSION_OF = "package:"
 """Prefix of the settings that hold the version of a package."""
 NEVER_OFF = frozenset({"world_size", "adapter", "deepspeed_stage"})
-"""What a launch may leave open without its being a default."""
+"""Settings that have no default if a launch leaves them open."""
 
 
 class Setup(Struct, frozen=True):
     """Versions and settings of a run or a launch.
 
     ``settings`` holds canonical names, frameworks' own as ``raw:<key>``, and versions as ``package:<name>``.
-    ``complete``: all that was given is known, as of a launch; what is absent then has its default, and is off where
-    none is known.
+    ``complete``: all given settings are known, as for a launch; absent ones have their default, or are off if no
+    default is known.
     """
 
     framework: str | None
@@ -34,8 +34,9 @@ class Setup(Struct, frozen=True):
 class Match(Struct, frozen=True):
     """An advisory whose condition is met.
 
-    ``version`` is the package's and ``origin`` where it was read; without one, whether the advisory applies is open.
-    ``given`` are the settings that meet the condition, in words. ``needs`` are settings without which it is open.
+    ``version`` is the package's and ``origin`` where it was read; without a version, it is undecided whether the
+    advisory applies. ``given`` are the settings that meet the condition, in words; ``needs`` are settings still to be
+    known.
     """
 
     advisory: Advisory
@@ -52,14 +53,14 @@ class Match(Struct, frozen=True):
 
     @property
     def settle(self) -> str:
-        """What would settle an open one."""
+        """What to look up to decide an undecided match, in words; empty if nothing is known."""
         if self.version is None:
             return f"pip show {self.advisory.package}"
         name = next(iter(self.needs), "").removeprefix(RAW)
         return "--world-size N" if name == "world_size" else f"the value of {name}" if name else ""
 
     def record(self) -> AdvisoryMet:
-        """What the engine is fed of one that applies."""
+        """The record for the engine of an advisory that applies."""
         advisory = self.advisory
         return AdvisoryMet(
             advisory.id,
@@ -81,7 +82,7 @@ def judge(setup: Setup, package: str | None = None) -> Iterator[Match]:
 
 
 def judge_by(advisory: Advisory, setup: Setup) -> Match | None:
-    """Whether one advisory applies; None where it does not."""
+    """The match of one advisory; None if it does not apply."""
     if advisory.frameworks and setup.framework not in advisory.frameworks:
         return None
     found = setup.settings.get(f"{VERSION_OF}{advisory.package}")
@@ -109,14 +110,14 @@ def _value(advisory: Advisory, setup: Setup, name: str) -> Scalar:
     if name in setup.settings:
         return setup.settings[name].value
     whole = setup.settings.get(name.rpartition(".")[0])
-    if whole is not None and whole.value is None:  # its mapping was given and can't be read
+    if whole is not None and whole.value is None:  # given as a mapping that can't be read
         return None
     default = advisory.default(name) if setup.complete else None
     return False if default is None and setup.complete and name not in NEVER_OFF else default
 
 
 class AdvisoryLedger:
-    """What is known of one run's versions and settings; the lowest precedence wins, then the newer."""
+    """The versions and settings of one run so far; the lowest precedence wins, then the newer."""
 
     def __init__(self) -> None:
         self._framework: tuple[int, str | None] = (99, None)
@@ -125,11 +126,11 @@ class AdvisoryLedger:
 
     @property
     def setup(self) -> Setup:
-        """All of it so far."""
+        """The setup so far."""
         return Setup(self._framework[1], {name: setting for name, (_, setting) in self._settings.items()})
 
     def add_config(self, config: RunConfig) -> Iterator[AdvisoryMet]:
-        """Each advisory that applies since this configuration, then each that no longer does."""
+        """The advisories that apply since this configuration, then those that no longer do."""
         if config.framework is not None and config.precedence <= self._framework[0]:
             self._framework = config.precedence, config.framework
         if config.version is not None and config.framework is not None:

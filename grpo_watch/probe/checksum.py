@@ -20,7 +20,7 @@ WORD = 4
 """Bytes of a word."""
 MODULUS = 1 << 64
 CHUNK_CPU, CHUNK_DEVICE = 1 << 15, 1 << 22
-"""Words read at a time: 256 KiB of products stay in a core's cache; 32 MiB keep an accelerator busy."""
+"""Words read at a time: 256 KiB of products fit a core's cache; 32 MiB keep an accelerator busy."""
 
 
 class Hasher:
@@ -28,7 +28,7 @@ class Hasher:
 
     Args:
         torch: the torch module that the job uses.
-        device: where the tensors lie.
+        device: the tensors' device.
     """
 
     def __init__(self, torch: Any, device: Any) -> None:
@@ -38,7 +38,7 @@ class Hasher:
         self._products: Any = None
 
     def sum(self, tensor: Any, offset: int = 0) -> Any:
-        """The sum over a piece whose bytes lie together in the whole tensor.
+        """The sum over a piece whose bytes are contiguous in the whole tensor.
 
         Args:
             tensor: of any shape and type.
@@ -54,11 +54,11 @@ class Hasher:
         return self._torch.zeros((), dtype=self._torch.int64, device=self._device) if total is None else total
 
     def _words(self, tensor: Any, offset: int) -> Iterator[tuple[Any, int]]:
-        """Chunks of words and the place of the first; nothing larger than a chunk is copied."""
+        """Chunks of words with the index of their first word; nothing larger than a chunk is copied."""
         torch = self._torch
         if not tensor.is_contiguous():
             row = tensor[0].numel() * tensor.element_size()
-            if row > self.chunk * WORD and tensor.dim() > 1:  # one row of it would be a large copy
+            if row > self.chunk * WORD and tensor.dim() > 1:  # one row would be a large copy
                 for at in range(len(tensor)):
                     yield from self._words(tensor[at], offset + at * row)
                 return
@@ -78,7 +78,7 @@ class Hasher:
             yield from self._padded(flat[whole:], offset + whole)
 
     def _padded(self, flat: Any, offset: int) -> Iterator[tuple[Any, int]]:
-        """Bytes that do not begin or end with a word, copied between zeros."""
+        """Bytes that are not aligned to words, copied between zeros."""
         lead = offset % WORD
         start, size = -lead, self.chunk * WORD
         while start < flat.numel():
@@ -93,9 +93,7 @@ class Hasher:
         if self._products is None:
             self._products = self._torch.empty(self.chunk, dtype=self._torch.int64, device=self._device)
         products, weights = self._products[: len(words)], self._weights()[: len(words)]
-        if (
-            self._device.type == "cpu"
-        ):  # accelerators know no dot product of integers, and multiply across types in one go
+        if self._device.type == "cpu":  # accelerators have no integer dot product, and multiply across types in one go
             return self._torch.dot(products.copy_(words), weights)
         self._torch.mul(words, weights, out=products)
         return products.sum()
@@ -112,7 +110,7 @@ class Hasher:
 
 
 def power(base: int, exponent: int) -> int:
-    """``base ** exponent`` modulo 2**64, as the signed integer that torch takes."""
+    """``base ** exponent`` modulo 2**64, as a signed integer for torch."""
     value = pow(base, exponent, MODULUS)
     return value - MODULUS if value >= MODULUS // 2 else value
 

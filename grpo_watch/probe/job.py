@@ -1,4 +1,4 @@
-"""What the training process reports of itself: its rank, its seed, its settings and how it samples."""
+"""The training process's description of itself: its rank, seed, settings and sampling."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SETTINGS = frozenset(
     | {"sync_ref_model", "weight_decay", "gradient_checkpointing", "use_vllm", "vllm_mode", "fp16", "seed"}
     | {"mask_truncated_completions"}
 )
-"""Arguments that are written down; no other is, so that no secret can be."""
+"""Arguments that are written; no others are, so that no secret can leak."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "do_sample")
 TRAINERS_OWN = frozenset({"do_sample"})
-"""Off in most models' settings; every trainer switches it on when it generates."""
+"""Off in most models' settings, but every trainer switches it on to generate."""
 SEED = "seed"
-"""Of a request: with one and the same, engines draw the same texts."""
+"""Of a request: with equal seeds, engines draw the same texts."""
 PLAIN = (bool, int, float, str)
 
 
@@ -29,7 +29,7 @@ def torch_of_job() -> Any:
     """The torch module, if the job has imported it.
 
     Raises:
-        RuntimeError: it has not: there is nothing to read.
+        RuntimeError: the job has not imported torch, so there is nothing to read.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -38,7 +38,7 @@ def torch_of_job() -> Any:
 
 
 def rank_and_ranks() -> tuple[int, int]:
-    """This process among those that train together: of torch.distributed, else of the launcher's variables."""
+    """This process's rank and the number of processes, by torch.distributed or else the launcher's variables."""
     torch = sys.modules.get("torch")
     group = getattr(torch, "distributed", None)
     if group is not None and group.is_available() and group.is_initialized():
@@ -47,7 +47,7 @@ def rank_and_ranks() -> tuple[int, int]:
 
 
 def settings(arguments: Any) -> dict[str, Any]:
-    """The known arguments of a trainer that have a plain value, and the list of its rewards' weights."""
+    """A trainer's known arguments with a plain value, and the list of its reward weights."""
     found, weights = _plain(arguments, SETTINGS), getattr(arguments, "reward_weights", None)
     if isinstance(weights, (list, tuple)) and all(isinstance(weight, (int, float)) for weight in weights):
         found["reward_weights"] = list(weights)
@@ -55,11 +55,11 @@ def settings(arguments: Any) -> dict[str, Any]:
 
 
 def sampling(model: Any, arguments: Any, trainer: Any = None) -> dict[str, Any]:
-    """How completions are sampled: each of these over the one before it, by name.
+    """The sampling settings by name; each source below overrides those before it.
 
-    The model's own generation settings, the trainer's arguments, ``generation_kwargs`` among them (TRL), the request
-    that ms-swift's trainer makes of them. ``model_`` marks where the model's own settings differ: transformers
-    4.50 and later may put it over a trainer's value that is the library's default (trl#5783).
+    The model's own generation settings, the trainer's arguments with ``generation_kwargs`` (TRL), and the request that
+    ms-swift's trainer builds from them. ``model_`` marks differing settings of the model: transformers 4.50 and later
+    may use them instead of a trainer's value that is the library's default (trl#5783).
     """
     own = _plain(getattr(model, "generation_config", None), set(SAMPLING) - TRAINERS_OWN)
     found = {**own, **_plain(arguments, SAMPLING)}
@@ -71,7 +71,7 @@ def sampling(model: Any, arguments: Any, trainer: Any = None) -> dict[str, Any]:
 
 
 def framework(arguments: Any) -> str | None:
-    """Whose arguments these are; None where others have put theirs over TRL's (Unsloth, open-r1)."""
+    """The framework of these arguments; None if others have replaced TRL's class (Unsloth, open-r1)."""
     modules = [kind.__module__.partition(".")[0] for kind in type(arguments).__mro__]
     if "swift" in modules:
         return "ms-swift"

@@ -1,6 +1,6 @@
-"""Finds which part of each parameter this process writes: of plain, FSDP, FSDP2, tensor-parallel and ZeRO models.
+"""Finds the part of each parameter that this process writes: in plain, FSDP, FSDP2, tensor-parallel and ZeRO models.
 
-Of a parameter that several processes hold alike, the first one writes: replicas are not compared.
+If several processes hold the same part, the first one writes it: replicas are not compared.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from math import prod
 from typing import Any
 
 WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod|module)\.")
-"""Names that FSDP, activation checkpointing, torch.compile and DDP put into those of parameters."""
+"""Parts that FSDP, activation checkpointing, torch.compile and DDP insert into parameters' names."""
 OWN_OF_RANK = ("tensor_model_parallel", "group_name", "is_expert", "expert_parallel")
-"""What Megatron and DeepSpeed mark parameters with of which each process holds another part."""
+"""Attributes by which Megatron and DeepSpeed mark parameters that differ between processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterPiece:
-    """What this process writes of one parameter.
+    """The part of one parameter that this process writes.
 
-    ``parts`` counts the pieces that make up the whole; 0: their place in it is unknown. ``offset``: bytes of the whole
-    before it. ``unread``: why its values are not in memory now. ``mesh``: the mesh of devices over which it is placed,
-    and how.
+    ``parts`` counts the pieces of the whole; 0: their place in it is unknown. ``offset``: bytes of the whole before
+    this piece. ``unread``: why its values are not in memory now. ``mesh``: the device mesh on which it is placed, and
+    how.
     """
 
     name: str
@@ -43,7 +43,7 @@ def pieces(model: Any, rank: int, ranks: int) -> Iterator[ParameterPiece]:
     Args:
         model: a torch module.
         rank: of this process.
-        ranks: processes that train together.
+        ranks: number of processes that train together.
     """
     flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
     apart = flattened or (getattr(model, "_tp_size", None) or 1) > 1
@@ -51,7 +51,7 @@ def pieces(model: Any, rank: int, ranks: int) -> Iterator[ParameterPiece]:
     short = Counter(WRAPPERS.sub("", raw) for raw, _ in named)
     for raw, parameter in named:
         name = WRAPPERS.sub("", raw)
-        if short[name] > 1:  # a module of the model's own is called like a wrapper
+        if short[name] > 1:  # one of the model's own modules is named like a wrapper
             name = raw
         if hasattr(parameter, "ds_tensor"):
             yield _of_zero3(name, parameter, rank, ranks)
@@ -63,14 +63,14 @@ def pieces(model: Any, rank: int, ranks: int) -> Iterator[ParameterPiece]:
 
 
 def _own(parameter: Any) -> bool:
-    """Whether each process holds another part of a plain parameter, or an expert of its own."""
+    """Whether each process holds a different part of a plain parameter, or its own expert."""
     if getattr(parameter, "allreduce", True) is False:  # DeepSpeed's experts
         return True
     return any(getattr(parameter, mark, False) for mark in OWN_OF_RANK)
 
 
 def _of_zero3(name: str, parameter: Any, rank: int, ranks: int) -> ParameterPiece:
-    """DeepSpeed cuts the flat parameter into equal pieces and fills up the last."""
+    """The piece of a ZeRO-3 parameter, which DeepSpeed flattens, pads and cuts into equal pieces."""
     own, shape = parameter.ds_tensor.detach().reshape(-1), tuple(parameter.ds_shape)
     group: Any = getattr(parameter, "ds_process_group", None)
     parts, at = (ranks, rank) if group is None else (group.size(), group.rank())
@@ -80,7 +80,7 @@ def _of_zero3(name: str, parameter: Any, rank: int, ranks: int) -> ParameterPiec
 
 
 def _offloaded(partition: Any, expected: int) -> str:
-    """Why a partition is not in memory: swapped out to NVMe, or on its way; its buffer then holds anything."""
+    """Why a partition is not in memory: swapped out to NVMe, or on its way (its buffer is then undefined)."""
     status = getattr(partition, "status", None)
     state = str(getattr(status, "name", status))
     if status is not None and state != "AVAILABLE":
@@ -90,7 +90,7 @@ def _offloaded(partition: Any, expected: int) -> str:
 
 
 def _of_mesh(name: str, parameter: Any) -> Iterator[ParameterPiece]:
-    """A DTensor: sharded over some dimensions of the device mesh; where others replicate it, the first one writes."""
+    """The piece of a DTensor, sharded over some dimensions of the device mesh; the first of equal replicas writes."""
     local, shape = parameter.to_local().detach(), tuple(parameter.shape)
     mesh, where = parameter.device_mesh, parameter.device_mesh.get_coordinate()
     parts, offsets, extents = 1, [0] * len(shape), list(shape)
@@ -111,14 +111,14 @@ def _of_mesh(name: str, parameter: Any) -> Iterator[ParameterPiece]:
 
 
 def _chunk(offset: int, extent: int, size: int, at: int) -> tuple[int, int]:
-    """Offset and length of a piece as ``torch.chunk`` cuts."""
+    """Offset and length of a piece cut by ``torch.chunk``."""
     most = -(-extent // size)
     start = min(at * most, extent)
     return offset + start, min(most, extent - start)
 
 
 def _place(local: Any, shape: tuple[int, ...], offsets: list[int]) -> int | None:
-    """Bytes of the whole before a block of rows; None for any other block, which does not lie in one piece."""
+    """Bytes of the whole before a block of rows; None for other blocks, which are not contiguous."""
     if any(size != whole for size, whole in zip(local.shape[1:], shape[1:], strict=True)):
         return None
     return offsets[0] * prod(shape[1:]) * local.element_size() if shape else 0

@@ -1,4 +1,4 @@
-"""Takes the checksums of a model's parameters and appends them as a line; errors never reach the training loop."""
+"""Computes the checksums of a model's parameters and appends them as a line; errors never reach the training loop."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FILE = "grpo-watch-probe-{rank}.jsonl"
 
 
 class Journal:
-    """One file that only grows.
+    """An append-only file.
 
     Args:
-        folder: the run's output folder; made when it is not there.
+        folder: the run's output folder; created if missing.
         name: the file's name in it.
     """
 
@@ -42,7 +42,7 @@ class Journal:
             return 0
 
     def write(self, kind: str, what: Mapping[str, Any]) -> None:
-        """Append one line; after one that was torn, when the disk was full or a process was killed, it starts over.
+        """Append one line, on a new line if the last one was torn (disk full, process killed).
 
         Raises:
             OSError: the file can't be written, or not all of the line.
@@ -59,7 +59,7 @@ class Journal:
 
 
 def _torn(stream: io.FileIO) -> bool:
-    """Whether the file's last line has no end."""
+    """Whether the file's last line lacks its newline."""
     if stream.seek(0, os.SEEK_END) == 0:
         return False
     stream.seek(-1, os.SEEK_END)
@@ -67,12 +67,12 @@ def _torn(stream: io.FileIO) -> bool:
 
 
 MOST, MERGED = 2048, 512
-"""Tensors of one placement that a line lists one by one (the largest dense models have 1,200, or 1,800 with an adapter
-on every matrix), and its entries where there are more."""
+"""Most tensors of one placement that a line lists separately (the largest dense models have 1,200, or 1,800 with an
+adapter on every matrix), and the number of its entries if there are more."""
 
 
 class MergedTensor(NamedTuple):
-    """One entry of a line: its name, data type, shape, and the places of its tensors in the model's order."""
+    """One entry of a line: its name, data type, shape, and the indices of its tensors in the model's order."""
 
     name: str
     dtype: str
@@ -81,12 +81,12 @@ class MergedTensor(NamedTuple):
 
 
 def entries(pieces: Sequence[ParameterPiece], most: int = MOST) -> list[MergedTensor]:
-    """Each tensor alone if at most this many are placed as it is; else runs of neighbours.
+    """One entry per tensor if at most ``most`` share a placement, else one per run of neighbours.
 
-    Tensors that lie one behind the other have one checksum: the sum of theirs, each times the radix to the power of the
-    words before it. It changes when any one of them does, and the shards of several processes still add up.
+    Neighbouring tensors get one checksum: the sum of theirs, each times the radix to the power of the words before it.
+    It changes when any one of them does, and the shards of several processes still add up.
 
-    All processes that hold a part of the same tensors make the same entries of them.
+    All processes that hold a part of the same tensors form the same entries.
     """
     placed: dict[object, list[int]] = {}
     for at, piece in enumerate(pieces):
@@ -99,7 +99,7 @@ def entries(pieces: Sequence[ParameterPiece], most: int = MOST) -> list[MergedTe
 
 
 def value(entry: MergedTensor, pieces: Sequence[ParameterPiece], sums: Sequence[int]) -> int | None:
-    """The checksum of an entry from those of its tensors; None where this process holds no element of it."""
+    """The checksum of an entry from those of its tensors; None if this process holds no element of it."""
     total, power, powers = 0, 1, dict[int, int]()
     for at in entry.members:
         total += sums[at] * power
@@ -111,7 +111,7 @@ def value(entry: MergedTensor, pieces: Sequence[ParameterPiece], sums: Sequence[
 
 
 def _one(pieces: Sequence[ParameterPiece], members: Sequence[int]) -> MergedTensor:
-    """The entry of these tensors: stacked where they are alike, else laid flat."""
+    """The entry of these tensors: stacked if they have one shape, else flattened."""
     shapes, types = {pieces[at].shape for at in members}, {pieces[at].tensor.dtype for at in members}
     first, more = pieces[members[0]], len(members) - 1
     shape = (len(members), *first.shape) if len(shapes) == 1 else (sum(prod(pieces[at].shape) for at in members),)
@@ -127,18 +127,18 @@ def _type(piece: ParameterPiece) -> str:
 
 Checksums: TypeAlias = dict[str, tuple[str, list[int], str, int, int]]
 OUT_OF_MEMORY = "OutOfMemoryError"
-"""Torch's, which was ``torch.cuda``'s before 2.5: no fault of the tensor."""
+"""Name of torch's error (``torch.cuda``'s before 2.5), which is no fault of the tensor."""
 
 
 def checksums(written: Iterable[ParameterPiece], most: int = MOST) -> tuple[Checksums, str]:
     """Data type, shape of the whole, checksum as 16 hex digits, 0 and parts (see ``ParameterPiece``) by name.
 
-    The 0 is where earlier versions numbered replicas. The checksum of a shard without elements is empty. Tensors
-    without elements are left out. Second: which are left out because their values can't be read, and why.
+    The 0 is where earlier versions numbered replicas. The checksum of a shard without elements is empty; tensors
+    without elements are left out. The second result says which tensors could not be read, and why.
 
     Args:
-        written: what this process writes.
-        most: so many checksums at most, about; where there are more tensors some are put together (``entries``).
+        written: the pieces that this process writes.
+        most: about how many checksums at most; if there are more tensors, neighbours are merged (``entries``).
 
     Raises:
         RuntimeError: this process has not imported torch, or none of the tensors can be read.
@@ -176,14 +176,14 @@ def _sum(piece: ParameterPiece, hashers: dict[Any, Hasher], torch: Any) -> Any:
     """The sum on the device.
 
     Raises:
-        Exception: torch gives no bytes of its type or layout, or has no memory left.
+        Exception: torch can't give the bytes of its type or layout, or is out of memory.
     """
     device = piece.tensor.device
     if device.type == "meta":
         raise RuntimeError("it has no values (device meta)")
-    if piece.tensor.is_quantized or piece.tensor.layout is not torch.strided:  # seen as bytes it ends the process
+    if piece.tensor.is_quantized or piece.tensor.layout is not torch.strided:  # viewing it as bytes ends the process
         raise RuntimeError(f"torch exposes no bytes of {piece.tensor.dtype}, {piece.tensor.layout}")
-    if hasattr(piece.tensor, "__tensor_flatten__"):  # its own bytes are nothing: the values are in other tensors
+    if hasattr(piece.tensor, "__tensor_flatten__"):  # a wrapper: the values are in other tensors
         raise RuntimeError(f"a tensor of the class {type(piece.tensor).__name__} is not understood")
     if device not in hashers:
         hashers[device] = Hasher(torch, device)
@@ -202,7 +202,7 @@ def _to_host(sums: Sequence[Any], torch: Any) -> list[int]:
 
 
 FILE_MB = 256
-"""Megabytes of a process's file from which a line holds one checksum of all tensors: ten thousand lines of a model of
+"""Megabytes of a process's file above which a line holds one checksum of all tensors: ten thousand lines of a model of
 7 billion."""
 
 
@@ -222,7 +222,7 @@ def write_weights(journal: Journal, model: Any, of: str, what: dict[str, Any]) -
 
 
 def attempt(folder: Folder, name: Callable[[], str], step: object, work: Callable[[Journal], None]) -> Exception | None:
-    """Do it with the journal of that name; what goes wrong becomes a line if it can, and is returned, never raised."""
+    """Run ``work`` with the named journal; an error becomes a line if possible, and is returned, never raised."""
     try:
         journal = Journal(folder, name())
     except Exception as error:  # noqa: BLE001  training continues after any error
@@ -237,6 +237,6 @@ def attempt(folder: Folder, name: Callable[[], str], step: object, work: Callabl
 
 
 def quietly(work: Callable[[], object]) -> None:
-    """Do it and ignore a failure, which could not be reported anywhere."""
+    """Run ``work`` and ignore a failure that could not be reported anywhere."""
     with suppress(Exception):
         work()

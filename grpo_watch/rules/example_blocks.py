@@ -58,11 +58,11 @@ _Step = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Refuses unknown keys."""
+    """A part of a block; unknown keys are refused."""
 
 
 class Expectation(_Model, frozen=True):
-    """What the rule must do: fire at a step, perhaps resolve at a later one, or stay quiet."""
+    """The expected result: the rule fires at a step and perhaps resolves at a later one, or stays quiet."""
 
     quiet: Literal[True] | None = None
     fires: _Step | None = None
@@ -76,7 +76,7 @@ class Expectation(_Model, frozen=True):
 
 
 class ExampleEvent(_Model, frozen=True):
-    """One record that is not a metric row; exactly one of the keys in ``_KINDS`` says which."""
+    """One record that is not a metric row; exactly one of the keys in ``_KINDS`` gives its kind."""
 
     step: _Step | None = None
     completions: list[list[int]] | None = None
@@ -119,14 +119,14 @@ _KINDS = ("completions", "checkpoint", "event", "tick", "activity", "progress", 
 
 
 class ExampleResume(_Model, frozen=True):
-    """A new attempt begins after the row of one step, at another."""
+    """A new attempt that begins at step ``at``, after the row of step ``after``."""
 
     after: _Step
     at: _Step
 
 
 class ExampleBlock(_Model, frozen=True):
-    """All that a block may hold; the module's example shows each part, and what it does not know it refuses."""
+    """All parts of a block, as in the module's example; unknown keys are refused."""
 
     expect: Expectation
     config: dict[str, _Scalar] = {}
@@ -147,10 +147,10 @@ Block = TypeVar("Block", bound=ExampleBlock)
 
 
 def block_in(document: Document, model: type[Block]) -> Block:
-    """The block that a whole document holds.
+    """The block in a whole document.
 
     Raises:
-        RuleError: naming file and line of what can't be read.
+        RuleError: naming file and line of the part that can't be read.
     """
     try:
         return msgspec.convert(document.value, model, str_keys=True)
@@ -163,7 +163,7 @@ MAX_SAMPLES = 100_000
 
 
 MISSING = ...
-"""The sample of a step at which the key is not in the row at all (``None`` is a key logged as null)."""
+"""The sample of a step whose row lacks the key (``None`` is a key logged as null)."""
 Sample: TypeAlias = "float | EllipsisType | None"
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?"
@@ -214,7 +214,7 @@ _CHANNEL = "example"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One executable example: the records, in order, and what the rule must make of them."""
+    """One executable example: the records, in order, and the result expected of the rule."""
 
     place: FilePlace
     records: tuple[Record, ...]
@@ -224,16 +224,16 @@ class Example:
 
 
 def example_in(document: Document, place: FilePlace) -> Example:
-    """The example that a whole document holds; ``place`` is what failures name.
+    """The example in a whole document; failures name ``place``.
 
     Raises:
-        RuleError: naming file and line of what can't be read.
+        RuleError: naming file and line of the part that can't be read.
     """
     return example_of(block_in(document, ExampleBlock), document, place)
 
 
 def example_of(block: ExampleBlock, document: Document, place: FilePlace) -> Example:
-    """The example of a block; ``document`` tells where its parts are."""
+    """The example of a block; ``document`` gives the places of its parts."""
     return Example(place, tuple(_records(block, document)), block.expect, block.shows_end, block.in_folder)
 
 
@@ -298,7 +298,7 @@ def _row(block: ExampleBlock, index: int, logged: Mapping[str, float | None]) ->
 
 
 def _by_stream(row: MetricRow) -> Iterator[MetricRow]:
-    """The scores of an evaluation as a row of their own, then the row of training."""
+    """An evaluation's scores as a row of their own, then the row of training."""
     scores = {name: value for name, value in row.values.items() if split_label(name)[0] == "eval_score"}
     if scores:
         yield row._replace(stream=Stream.EVAL, values=scores)

@@ -1,8 +1,8 @@
-"""Loads the shipped rule packs and the user's overlays into checked ``Rule`` values, or lists all that is wrong there.
+"""Loads the shipped rule packs and the user's overlays into checked ``Rule`` values, or lists every problem in them.
 
 A later file overrides an earlier rule of the same name in the keys it gives (``params`` and ``hints`` key by key),
 disables it with ``enabled: false``, or adds a rule under a new name. An entry with a ``match:`` (patterns for
-``framework`` and ``run``) does so for the runs that fit only, over all entries without ``match``.
+``framework`` and ``run``) does so only for the runs that fit, and takes precedence over all entries without ``match``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Pattern = Annotated[str, Meta(min_length=1)]
 
 
 class RunMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which runs an entry is for: patterns with ``*`` and ``?``; all that are given must fit."""
+    """The runs that an entry applies to: patterns with ``*`` and ``?``, all of which must fit."""
 
     framework: _Pattern | None = None
     run: _Pattern | None = None
@@ -48,7 +48,7 @@ class RunMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule as written in a file; keys that are not given stay as they were."""
+    """One rule as written in a file; keys that are not given keep their values."""
 
     name: _Name
     detector: _Text | None = None
@@ -71,7 +71,7 @@ _TOP_KEYS = ("rules",)
 
 @dataclass(frozen=True, slots=True)
 class WrittenRule:
-    """An entry with the place it was written at."""
+    """An entry with its place in the file."""
 
     entry: RuleEntry
     document: Document
@@ -79,7 +79,7 @@ class WrittenRule:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The entry's values, of the keys that are written there."""
+        """The keys that the entry gives, with their values."""
         return {key: getattr(self.entry, key) for key in self.document.at(self.path)}
 
     def place(self, *keys: str) -> FilePlace:
@@ -137,10 +137,10 @@ def rules_for(settings: Settings) -> tuple[Rule, ...]:
 
 @cache
 def translations(language: str) -> Mapping[str, Mapping[str, Any]]:
-    """The words of a language.
+    """The translations of a language.
 
-    ``rules`` by name, ``words``, ``sentences``, ``launch`` and ``errors`` by their English, ``evidence`` by the
-    values' names, ``advisories`` by id.
+    ``rules`` by name, ``words``, ``sentences``, ``launch`` and ``errors`` by their English, ``evidence`` by the values'
+    names, ``advisories`` by id.
     """
     found: dict[str, dict[str, Any]] = read_document(packs_folder() / "languages" / f"{language}.yaml", RuleError).value
     return {part: {key: _folded(text) for key, text in texts.items()} for part, texts in found.items()}
@@ -148,14 +148,14 @@ def translations(language: str) -> Mapping[str, Mapping[str, Any]]:
 
 @cache
 def sentences(language: str, part: str = "sentences") -> Sentences:
-    """What detectors say, and likely causes, in a language; or its ``errors``, or what preflight says (``launch``)."""
+    """Translated sentences of detectors and likely causes; or those of ``errors``, or of preflight (``launch``)."""
     found = translations(language)
     entries = {**found[part], **(dict(_of_advisories(language)) if part != "errors" else {})}
     return sentences_of(entries, {joint: found["words"][joint] for joint in JOINTS})
 
 
 def advisory_in(language: str, advisory: Advisory) -> Advisory:
-    """An advisory with title, ``wrong`` and fix in a language."""
+    """An advisory with title, ``wrong`` and fix translated."""
     return (
         advisory
         if language == ENGLISH
@@ -164,11 +164,11 @@ def advisory_in(language: str, advisory: Advisory) -> Advisory:
 
 
 def _of_advisories(language: str) -> Iterator[tuple[str, str]]:
-    """What ``known-bug`` and preflight say of one."""
+    """Translations of the texts that ``known-bug`` and preflight derive from an advisory."""
     for advisory in advisories():
         said = advisory_in(language, advisory)
         yield advisory.fix.strip(), said.fix
-        for colon in (":", ""):  # preflight says it without one
+        for colon in (":", ""):  # preflight omits it
             yield (
                 f"{{name}} {{text}}{colon} {advisory.title} ({{text2}})",
                 f"{{name}} {{text}}：{said.title}（{{text2}}）",
@@ -186,7 +186,7 @@ def _translated(rules: Mapping[str, Rule], language: str) -> Iterator[tuple[str,
 
 
 def apply_entry(written: WrittenRule, rules: Mapping[str, Rule], known: Mapping[str, type[Detector]]) -> Rule:
-    """The rule that an entry makes of the one so far.
+    """The rule that results from applying an entry to the rules so far.
 
     Raises:
         RuleError: naming the place of the mistake.
@@ -211,7 +211,7 @@ def entries_of(file: Path) -> Iterator[WrittenRule]:
 
 
 def rules_in(document: Document) -> list[Any]:
-    """The values under ``rules:``; none in an empty file.
+    """The values under ``rules:``; empty for an empty file.
 
     Raises:
         RuleError: the file is no rule file.
@@ -235,7 +235,7 @@ def read_entry(value: Any, document: Document, path: Path_, names: dict[object, 
     """One entry; ``names`` are those read before it in this file, with their lines.
 
     Raises:
-        RuleError: naming what can't be read, or where the same rule is already.
+        RuleError: naming the part that can't be read, or the earlier place of the same rule.
     """
     if not isinstance(value, dict):
         raise RuleError("a rule must be a mapping that starts with `- name:`", document.place_of(path))
@@ -270,7 +270,7 @@ def _rule(written: WrittenRule, base: Rule | None, known: Mapping[str, type[Dete
 
 
 def _for_some(written: WrittenRule, base: Rule, rule: Rule, given: Mapping[str, Any]) -> Rule:
-    """The rule so far with what an entry changes where its ``match`` fits; a new rule is off elsewhere."""
+    """The rule so far with an override for the runs that fit the entry's ``match``; a new rule is off elsewhere."""
     wanted = written.entry.match or RunMatch()
     named = {"framework": wanted.framework, "run": wanted.run}
     match = {f"{LABEL}{name}": pattern for name, pattern in sorted(wanted.labels.items())}
@@ -315,7 +315,7 @@ def _checked_param(name: str, value: Any, declared: Mapping[str, Param], written
 
 
 def _as_type_of(default: object, value: Any) -> float | bool | str | None:
-    """The value as the parameter's type; None where it isn't one."""
+    """The value as the parameter's type; None if it isn't one."""
     if isinstance(default, bool) or isinstance(value, bool):
         return value if isinstance(default, bool) and isinstance(value, bool) else None
     if isinstance(default, str):
@@ -328,7 +328,7 @@ def _as_type_of(default: object, value: Any) -> float | bool | str | None:
 
 
 def lint(files: Sequence[Path], frameworks: Sequence[str] = ()) -> list[RuleError]:
-    """Every problem in the files, in order; each file lies over the shipped rules and the files before it.
+    """Every problem in the files, in order; each file overlays the shipped rules and the files before it.
 
     Args:
         files: rule files.
@@ -361,7 +361,7 @@ def lint(files: Sequence[Path], frameworks: Sequence[str] = ()) -> list[RuleErro
 
 
 def _unknown_frameworks(written: WrittenRule, frameworks: Sequence[str]) -> Iterator[RuleError]:
-    """Problems of a rule that loads and is for no framework that is known."""
+    """Problems of a rule that loads but matches no known framework."""
     known = f"known frameworks: {', '.join(frameworks)}"
     pattern = written.entry.match.framework if written.entry.match else None
     if pattern is not None and frameworks and not fnmatch.filter(frameworks, pattern):

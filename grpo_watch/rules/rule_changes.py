@@ -1,4 +1,4 @@
-"""The rules in force, and what a change of them means for stored alerts: at most one transition each, at the cursor."""
+"""The rules in force, and the effect of changed rules on stored alerts: at most one transition each, at the cursor."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log = logging.getLogger("grpo_watch.daemon")
 
 
 class RulesInForce:
-    """Rules that can be reloaded; what does not load leaves the old ones in force.
+    """Rules that can be reloaded; if loading fails, the old ones stay in force.
 
     Args:
-        load: reads the rules; asked at the start and at each reload. May raise ``GrpoWatchError``.
+        load: reads the rules; called at the start and at each reload. May raise ``GrpoWatchError``.
     """
 
     def __init__(self, load: Callable[[], RuleSet]) -> None:
@@ -37,11 +37,11 @@ class RulesInForce:
         """Why the files do not load; empty while they do."""
 
     def want(self) -> None:
-        """Load them at the next ``reload``; any thread may ask."""
+        """Load the rules at the next ``reload``; any thread may call this."""
         self.wanted = True
 
     def reload(self) -> bool:
-        """Load them if that is wanted; whether other rules are in force now."""
+        """Load the rules if that is wanted; returns whether they changed."""
         if not self.wanted:
             return False
         self.wanted = False
@@ -98,7 +98,7 @@ def fingerprint(rule: Rule, detectors: Mapping[str, type[Detector]]) -> str:
 
 
 class SettledAlerts(Struct, frozen=True):
-    """The alerts as they continue, and the transitions to be sent."""
+    """The alerts as they continue, and the transitions to send."""
 
     alerts: Mapping[Key, Alert]
     transitions: tuple[Transition, ...]
@@ -107,14 +107,14 @@ class SettledAlerts(Struct, frozen=True):
 def reconcile(
     run: str, loaded: Mapping[Key, Alert], reached: Mapping[Key, Alert], rules: RuleSet, step: int
 ) -> SettledAlerts:
-    """Compare the stored alerts with those that a replay under the rules in force reaches.
+    """Compare the stored alerts with those of a replay under the rules in force.
 
-    Where both agree there is no transition: under the same rules they agree everywhere. Counters never go back, and an
+    If both agree there is no transition: under the same rules they agree everywhere. Counters never decrease, and an
     alert whose history differs begins a new episode, so that no later transition has the id of an earlier one.
 
     Args:
         run: name of the run.
-        loaded: the alerts as they were stored.
+        loaded: the stored alerts.
         reached: the alerts after the replay.
         rules: the rules in force.
         step: the newest step, the step of the transitions.

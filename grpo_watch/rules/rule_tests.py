@@ -35,7 +35,7 @@ from grpo_watch.rules.example_blocks import RUN, Example, ExampleBlock, Expectat
 def failure(
     example: Example, rule: Rule, detectors: Mapping[str, type[Detector]], at: Mapping[int, str] = MappingProxyType({})
 ) -> str | None:
-    """Run one example under one rule; None when it passes, else one line with the difference.
+    """Run one example under one rule; None if it passes, else one line with the difference.
 
     ``at`` is the expected level of the alert after the records of some steps.
     """
@@ -56,7 +56,7 @@ def failure(
 def transitions_of(
     example: Example, rule: Rule, detectors: Mapping[str, type[Detector]]
 ) -> tuple[list[Transition], Monitor | None]:
-    """What one rule makes of an example's records, and its monitor at the end (None: switched off for this run)."""
+    """The transitions of one rule over an example's records, and its monitor at the end (None: switched off here)."""
     engine = Engine(RUN, [rule], detectors)
     state = engine.state
     state.shows_end, state.in_folder = example.shows_end, example.in_folder
@@ -126,7 +126,7 @@ def read_tests(file: Path, rules: Mapping[str, Rule]) -> tuple[RuleTest, ...]:
 
 
 def problem(test: RuleTest, rules: Mapping[str, Rule], detectors: Mapping[str, type[Detector]]) -> str | None:
-    """Run a test; None when all is as expected, else one line with its place."""
+    """Run a test; None if it passes, else one line with its place."""
     return failure(test.example, rules[test.rule], detectors, test.at)
 
 

@@ -1,4 +1,4 @@
-"""Reads a detector's runbook (Markdown next to its module): its text, its elements, and what parameters mean."""
+"""Reads a detector's runbook (Markdown next to its module): its text, its elements, and its parameters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Runbook:
 
 
 def page_of(detector: type[Detector]) -> Path:
-    """A detector's runbook: next to its module, called like its class."""
+    """A detector's runbook: the Markdown file next to its module, named after its class."""
     return Path(inspect.getfile(detector)).with_name(f"{detector.stem()}.md")
 
 
@@ -58,7 +58,7 @@ def runbook_of(detector: type[Detector]) -> Runbook:
 
 
 def runbook_for(rule: Rule, detectors: Mapping[str, type[Detector]]) -> Runbook:
-    """The page of a rule; for a condition what its definition says."""
+    """The runbook of a rule; a condition's is made from its definition."""
     if rule.when is None:
         return runbook_of(detectors[rule.detector or rule.name])
     says = f"`{rule.when}` (defined in {rule.where})"
@@ -66,7 +66,7 @@ def runbook_for(rule: Rule, detectors: Mapping[str, type[Detector]]) -> Runbook:
 
 
 def parameters_of(rule: Rule, detectors: Mapping[str, type[Detector]]) -> list[dict[str, Any]]:
-    """Each parameter of a rule as it is in force; none of a condition."""
+    """Each parameter of a rule with its value in force; empty for a condition."""
     detector = None if rule.when is not None else detectors.get(rule.detector or rule.name)
     return [
         {
@@ -111,7 +111,7 @@ def _number(value: object) -> str:
 
 
 def nodes(text: str) -> list[list[Any]]:
-    """The elements of a page: headings, paragraphs, lists, tables and code in fences, as our pages are written."""
+    """The elements of a page: headings, paragraphs, lists, tables and fenced code, in the Markdown of our pages."""
     found: list[list[Any]] = []
     lines = deque(text.splitlines())
     while lines:
@@ -139,7 +139,7 @@ def nodes(text: str) -> list[list[Any]]:
 
 
 def _while(lines: deque[str], holds: Callable[[str], bool]) -> list[str]:
-    """Takes lines off as long as it holds."""
+    """Take lines off the front while ``holds`` is true of them."""
     taken = []
     while lines and holds(lines[0]):
         taken.append(lines.popleft())
@@ -153,7 +153,7 @@ def _table(lines: Sequence[str]) -> list[Any]:
 
 
 def inline(text: str) -> list[Node]:
-    """Code, emphasis and the words of links in running text; all else stays text."""
+    """Code, emphasis and the words of links in running text; the rest stays text."""
     found: list[Node] = []
     at = 0
     for mark in INLINE.finditer(text):
