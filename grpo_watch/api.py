@@ -63,7 +63,7 @@ def check_all(
 
 
 def digest(first: PathLike, second: PathLike | None = None) -> dict[str, Any]:
-    """The checksums of a checkpoint's tensors, or what differs between two (schema ``grpo-watch/digest/1``).
+    """The checksums of a checkpoint's tensors, or the differences of two (schema ``grpo-watch/digest/1``).
 
     Raises:
         UsageError: a path does not exist.

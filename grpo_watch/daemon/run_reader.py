@@ -61,7 +61,7 @@ machine the process that reads them gets little time. Later ones are judged on a
 LONGEST_POLL_SECONDS = 20.0
 """Longest time between two listings of folders (checkpoints, dumps, configuration) while the run gives nothing …"""
 POLL_SHARE = 25.0
-"""… which are the run's silence divided by this apart …"""
+"""… the time between them is the run's silence divided by this …"""
 CHANGED_SHARE = 5.0
 """… or, if inotify watches the folders, the time without changes there divided by this."""
 
@@ -173,7 +173,7 @@ class RunReader:
     def reads_unlike(self, found: FoundRun) -> bool:
         """Whether the new result of discovery changes how a known channel is read.
 
-        A new channel has its texts in better form, or its file now holds several runs.
+        A new channel has better texts than it, or its file now holds several runs.
         """
         fewer = without_tables(found).keys() - without_tables(self.found).keys() - self._silent
         known = {channel.name for channel in self.found.channels} | {source.name for source in self._opened.sources}

@@ -120,7 +120,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         Blindness.NOT_APPLICABLE: "not applicable",
     }
 )
-"""Labels of rules without a judgement; only one that lacks evidence is called blind."""
+"""Labels of rules without a judgement; only rules that lack evidence are called blind."""
 
 
 def unjudged(snapshot: RunSnapshot) -> Iterator[tuple[str, str, list[str]]]:

@@ -61,7 +61,7 @@ class RunReport:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, the one to look at first in front."""
+        """All findings, the most important one first."""
         return self.snapshot.findings
 
     @property

@@ -49,7 +49,7 @@ _LEVEL = 3
 _INTEGERS = (-(2**63), 2**63 - 1)
 
 DECODE_ERRORS = (msgspec.MsgspecError, zlib.error, IndexError, ValueError, TypeError)
-"""What the decoding functions raise on damaged bytes."""
+"""Errors that the decoding functions raise on damaged bytes."""
 
 
 def encode_item(item: Item) -> bytes:

@@ -34,7 +34,7 @@ TOP = (
     "since",
     "headline",
 )
-"""What the overview shows of a finding."""
+"""Fields of a finding on the overview."""
 
 
 def run_document(run: RunOverview) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def detail_document(run: RunOverview) -> dict[str, Any]:
 
 
 def card_document(shown: FindingView, snapshot: RunSnapshot) -> dict[str, Any]:
-    """One card of the page for findings that say the same, in the words of every report."""
+    """One card of the page for merged findings, in the words of every report."""
     return {
         **finding_document(shown.finding, snapshot),
         "since": shown.since,

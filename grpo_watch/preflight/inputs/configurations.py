@@ -73,7 +73,7 @@ def _composed(path: Path, leaves: Mapping[str, Leaf], draft: LaunchDraft, chain:
 
 
 def _defaults(leaves: Mapping[str, Leaf]) -> Iterable[tuple[str, str, str]]:
-    """The file, the package its settings go to (with a dot), and the place that names it."""
+    """Files in ``defaults``, each with its package (ending in a dot) and the place that names it."""
     for name, leaf in leaves.items():
         if name == "defaults":
             named = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)

@@ -76,7 +76,7 @@ def installed_in(place: Path) -> dict[str, str]:
 
 
 def runs_here(command: Sequence[str]) -> bool:
-    """Whether a command would use the packages of this environment: none of its words names another one."""
+    """Whether a command would use this environment's packages: none of its words names another environment."""
     paths = [PurePath(word) for word in command[:MAX_WORDS]]
     interpreters = [path for path in paths if path.is_absolute() and path.parent.name == "bin"]
     return not any(path.name in ELSEWHERE for path in paths) and all(
