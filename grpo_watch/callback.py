@@ -155,7 +155,6 @@ class GrpoWatchCallback:
                 quietly(partial(file.unlink, missing_ok=True))
 
     def _start(self, args: Any, state: Any, model: Any) -> None:
-        """Write this process's description once."""
         rank, ranks = job.rank_and_ranks()
         if rank >= self._writers:
             return

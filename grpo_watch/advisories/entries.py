@@ -97,7 +97,6 @@ class _SettingsCompiler(Compiler):
         return super()._comparison(node, depth)
 
     def _setting(self, node: ast.expr) -> str | None:
-        """The setting that the node names, or None."""
         if isinstance(node, ast.Name):
             return self._plain_name(node)
         is_raw = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "raw"

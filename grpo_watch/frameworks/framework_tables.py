@@ -132,7 +132,6 @@ def flat_name(name: str) -> str:
 
 
 def _flat_rule(rule: KeyRule) -> KeyRule:
-    """The rule for a key without its separators."""
     keys = {name: getattr(rule, name) for name in ("prefix", "infix", "suffix")}
     flat = {name: flat_name(key) for name, key in keys.items()}
     if flat == keys:

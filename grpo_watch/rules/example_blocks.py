@@ -273,7 +273,6 @@ def _rows(block: ExampleBlock, document: Document) -> Iterator[MetricRow]:
 
 
 def _position(block: ExampleBlock, index: int) -> tuple[int, int]:
-    """Attempt and step of a sample."""
     step = block.start + index * block.every
     if block.resume is None or step <= block.resume.after:
         return 1, step

@@ -32,15 +32,7 @@ PAIR = 2
 
 
 class CopyLayout(str, Enum):
-    """The copies in one dumped generation batch.
-
-    ``pattern`` is the commonest one and ``alike`` the share of the ``groups`` judged that have it; ``repeated`` is the
-    share of completions that repeat another one of their group. ``characters`` is the median length of the judged
-    texts; the rewards are totals over the reward functions, None if none was dumped. ``one_text`` counts groups of one
-    text; ``earned`` has the different rewards, and ``patterns`` the pattern, of each group judged. ``doubtful``: the
-    trainer computed advantages from other rewards. ``short``: half of the texts are so short that they may be equal by
-    chance, unless the entropy excludes it.
-    """
+    """The layout of a group's copies."""
 
     DISTINCT = "distinct"
     STRIDE = "stride"
@@ -75,14 +67,14 @@ def layout(pattern: tuple[int, ...]) -> CopyLayout:
 
 @dataclass(frozen=True, slots=True)
 class BatchCopies:
-    """What one dumped generation batch shows.
+    """The copies in one dumped generation batch.
 
     ``pattern`` is the commonest one and ``alike`` the share of the ``groups`` judged that have it; ``repeated`` is the
     share of completions that repeat another one of their group. ``characters`` is the median length of the judged
-    texts; the rewards are totals over the reward functions, None where none was dumped.
+    texts; the rewards are totals over the reward functions, None if none was dumped.
     ``one_text`` counts groups of one text; ``earned`` has the different rewards, and ``patterns`` the pattern, of each
-    group judged. ``doubtful``: these rewards are not what the trainer's advantages were made of. ``short``: half of the
-    texts are so short that they may be equal by chance, unless the entropy says otherwise.
+    group judged. ``doubtful``: the trainer computed advantages from other rewards. ``short``: half of the texts are so
+    short that they may be equal by chance, unless the entropy excludes it.
     """
 
     step: int

@@ -156,7 +156,6 @@ class SlowDegradation(Detector):
 
 
 def _evidence(trend: Trend) -> dict[str, float | None]:
-    """Newest means beside earlier ones."""
     pairs = {
         "reward_mean": (trend.reward.mean, trend.reward.highest, "best_reward"),
         "completion_length_mean": (trend.length.mean, trend.length.start, "first_length"),

@@ -1,1 +1,1 @@
-"""areal: its keys by version, and how its console prints them where that is its own."""
+"""AReaL: its keys by version, and its console format."""

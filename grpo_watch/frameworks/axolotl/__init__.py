@@ -1,1 +1,1 @@
-"""axolotl: its keys by version."""
+"""axolotl: its keys by version, and its launch rules."""

@@ -1,1 +1,1 @@
-"""ms-swift: its keys by version, and how its console prints them where that is its own."""
+"""ms-swift: its keys by version, its Megatron trainer's console format, and its launch rules."""

@@ -1,1 +1,1 @@
-"""nemo-rl: its keys by version, and how its console prints them where that is its own."""
+"""NeMo-RL: its keys by version, its console format, dumps and launch rules."""

@@ -1,1 +1,1 @@
-"""openrlhf: its keys by version, and how its console prints them where that is its own."""
+"""OpenRLHF: its keys by version, and its launch rules."""

@@ -1,1 +1,1 @@
-"""prime-rl: its keys by version, and how its console prints them where that is its own."""
+"""prime-rl: its keys by version, its console format and dumps."""

@@ -1,1 +1,1 @@
-"""roll: its keys by version, and how its console prints them where that is its own."""
+"""ROLL: its keys by version, and its dumps."""

@@ -1,1 +1,1 @@
-"""skyrl: its keys by version, and how its console prints them where that is its own."""
+"""SkyRL: its keys by version, and its console format."""

@@ -1,1 +1,1 @@
-"""slime: its keys by version, and how its console prints them where that is its own."""
+"""slime: its keys by version, and its console format."""

@@ -1,1 +1,1 @@
-"""trl: its keys by version."""
+"""TRL: its keys by version, and its launch rules."""

@@ -1,1 +1,1 @@
-"""verl: its keys by version, and how its console prints them where that is its own."""
+"""verl: its keys by version, its console format, dumps and launch rules."""
