@@ -55,7 +55,8 @@ def test_json_carries_rule_parameters_and_runbook(capsys: pytest.CaptureFixture[
     [
         ("kl-stuck-at-zer", "did you mean kl-stuck-at-zero?"),
         ("xyz", "`grpo-watch rules list` lists all"),
-        ("kl", "kl-explosion, kl-stuck-at-zero"),
+        ("kl", "kl-explosion"),
+        ("kl", "kl-stuck-at-zero"),
     ],
 )
 def test_an_unknown_rule_is_2_with_a_suggestion(capsys: pytest.CaptureFixture[str], name: str, fix: str) -> None:

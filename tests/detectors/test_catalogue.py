@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -173,19 +174,15 @@ def _explained(name: str, default: float | str, prose: str) -> bool:
     """Whether the parameter is named, or its value written as people write it."""
     written = [f"`{name}`", str(default)]
     if isinstance(default, (int, float)):
-        written += [
-            f"{default:g}",
-            f"{default:,}",
-            f"{100 * default:g} %",
-            *(NUMERALS[default - 2 : default - 1] if isinstance(default, int) else ()),
-        ]
-    return any(each in prose for each in written)
+        written += [f"{default:g}", f"{default:,}", f"{100 * default:g} %"]
+        written += NUMERALS[default - 2 : default - 1] if isinstance(default, int) and default > 1 else ()
+    return any(re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(each)}(?!\w|[.,]\d)", prose) for each in written)
 
 
 @every_detector
 def test_a_runbook_explains_each_parameter(detector: type[Detector]) -> None:
     """Outside the generated table: what it is for, beside the runs, versions or papers that its value comes from."""
-    prose = runbook_of(detector).text.partition("## Parameters")[0]
+    prose = re.sub(r"(?m)^\d+\. ", "", runbook_of(detector).text.partition("## Parameters")[0])
     assert [name for name, param in detector.params.items() if not _explained(name, param.default, prose)] == []
 
 

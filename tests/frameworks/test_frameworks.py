@@ -56,6 +56,14 @@ EXPECTED: dict[str, list[dict[str, float | int | None]]] = {
         | {"completion_length_mean": 512.25, "completion_truncated_ratio": 0.0625},
         {"step": 2, "learning_rate": 3e-08, "kl_reference": -0.0004, "reward_group_std": 0.25},
     ],
+    "verl.log": [
+        {"step": 1, "loss": 0.0013, "grad_norm": 0.129638671875, "learning_rate": 1e-06, "reward_mean": 0.4375}
+        | {"entropy": 0.323, "kl_reference": 0.0, "kl_policy_update": -8.5e-06, "policy_clip_ratio": 0.0004}
+        | {"probability_gap_rollout": 0.003, "kl_rollout": 0.0008, "advantage_max": 1.5, "advantage_min": -1.25}
+        | {"completion_length_mean": 512.25, "completion_length_max": 1024.0, "completion_length_min": 17.0}
+        | {"completion_truncated_ratio": 0.0625, "turns_mean": 2.0, "step_seconds": 32.75},
+        {"step": 1, "reward_mean": None},
+    ],
     "nemo-rl.log": [
         {"step": 6, "loss": 0.0021, "kl_rollout": 0.0009, "reward_mean": 0.438, "completion_length_mean": 512.3}
         | {"step_seconds": 61.2},

@@ -151,11 +151,9 @@ class GradientLost(Detector):
         ("grad_norm", "reward_group_std"),
         ("grad_norm", "advantage_max", "advantage_min"),
     )
-    coincidence: float = param(
-        1e-6, "fires if the probability of so many zero rows is below this", minimum=0, maximum=1
-    )
+    coincidence: float = param(1e-6, "fires if the probability of so many zero rows is below this", 1e-300, 1)
     min_rows: int = param(5, "fewest zero rows needed", minimum=1)
-    least_chance: float = param(0.01, "least chance of no signal assumed for any row", minimum=0, maximum=1)
+    least_chance: float = param(0.01, "least chance of no signal assumed for any row", 1e-300, 1)
 
     def setup(self) -> None:
         """Start with an empty streak."""

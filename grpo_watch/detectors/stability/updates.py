@@ -50,7 +50,7 @@ class GradNormSpike(Detector):
     needs = (("grad_norm",),)
     times: float = param(5.0, "multiple of the median from which a norm is a spike", minimum=1)
     z: float = param(8.0, "robust standard deviations of log10 from which a norm is a spike", minimum=1)
-    spread_floor: float = param(0.05, "least standard deviation of log10 to assume", minimum=0)
+    spread_floor: float = param(0.05, "least standard deviation of log10 to assume", minimum=0.001)
     history: int = param(20, "calm rows needed before anything is judged", minimum=5)
     again: int = param(3, "spikes within 20 rows that are a warning", minimum=2)
 
