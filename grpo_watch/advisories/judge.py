@@ -34,9 +34,8 @@ class Setup(Struct, frozen=True):
 class Match(Struct, frozen=True):
     """An advisory whose condition is met.
 
-    ``version`` is the package's and ``origin`` where it was read; without a version, it is undecided whether the
-    advisory applies. ``given`` are the settings that meet the condition, in words; ``needs`` are settings still to be
-    known.
+    ``version`` is the package's and ``origin`` where it was read; without a version, the match is undecided. ``given``
+    are the settings that meet the condition, in words; ``needs`` are settings still to be known.
     """
 
     advisory: Advisory

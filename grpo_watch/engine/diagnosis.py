@@ -235,10 +235,9 @@ def _begin(finding: Finding) -> tuple[int, int, str]:
 def explains(cause: Finding, effect: Finding, relations: Relations) -> bool:
     """Whether ``cause`` may explain ``effect``.
 
-    It may if both are in the same attempt and open at the same time for a while, and the cause is a warning or worse
-    that began no more than ``LATE`` steps after the effect (or shows in checkpoints only). A cause whose fault begins
-    in the row that shows it explains nothing that began in an earlier row; completions may show its effect before the
-    row that covers them.
+    Both must be in the same attempt and overlap; the cause must be a warning or worse, and begin no more than ``LATE``
+    steps after the effect (or show in checkpoints only). A cause whose fault begins in the row that shows it explains
+    nothing that began in an earlier row; completions may show its effect before the row that covers them.
     """
     kinds = relations.kinds(cause.rule, effect.rule)
     in_checkpoints = relations.traits(cause.rule).seen_in_checkpoints

@@ -18,10 +18,9 @@ KL_PER_SQUARED_LR_ADAPTER = 0.25
 ARITHMETIC_FLOOR = 1e-12
 """Below this a mean of differences of log-probabilities may be an exact zero by float32 rounding alone."""
 ARITHMETIC_FLOOR_LIKELY = 1.5e-10
-"""Below this a KL may be an exact zero if tokens are likely. Differences of logits of 8 to 16 lie on a grid of 1e-6, on
-which exp(d) - d - 1 leaves no noise. Seen in a healthy full run of entropy 0.25 at 1e-7 (TRL 0.15.2): zeros on nine
-rows, until 250 times the squared sum is 1.6e-10; at 1e-6 with LoRA (TRL 0.27.0) on 39 of 40, until 0.25 times it is
-1e-10."""
+"""The same if tokens are likely: differences of logits of 8 to 16 lie on a grid of 1e-6, on which exp(d) - d - 1 leaves
+no noise. Seen in a healthy full run of entropy 0.25 at 1e-7 (TRL 0.15.2): zeros on nine rows, until 250 times the
+squared sum is 1.6e-10; at 1e-6 with LoRA (TRL 0.27.0) on 39 of 40, until 0.25 times it is 1e-10."""
 ARITHMETIC_FLOOR_UNSURE = 6e-8
 """The same if no token need be likely. exp(d) - d - 1 in float32 is exactly 0 for every token whose log-probability
 moved by less than 3.4e-4 (d^2 / 2 below half a step of float32 at 1), as long as log-probabilities lie on a grid no
@@ -172,11 +171,10 @@ and KL are logged as 0 (TRL 1.16.0: 0.37 where every token sampled had 3.73)."""
 class MaskedLoss:
     """Tracks whether losses held tokens; ``whole`` says that the loss of the newest train row held none.
 
-    ``chance`` (0…1) is the probability that its last step, which the logged gradient norm belongs to, held none;
-    ``diluted`` says that its mean entropy and KL include the zeros of many micro-batches without a token. Both use the
-    truncated share of the newest generation: it feeds several steps, some of which may get only truncated completions,
-    and the rows in between carry no share. ``left_out`` says that truncated completions are left out, or may be and all
-    are truncated.
+    ``chance`` (0…1) is the probability that its last step, whose gradient norm is logged, held none; ``diluted`` says
+    that its mean entropy and KL include the zeros of many micro-batches without a token. Both use the truncated share
+    of the newest generation: it feeds several steps, some of which may get only truncated completions, and the rows
+    between carry no share. ``left_out`` says that truncated completions are left out, or may be and all are.
     """
 
     __slots__ = ("_last_step", "chance", "cut", "diluted", "left_out", "whole")

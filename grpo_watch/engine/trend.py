@@ -63,8 +63,7 @@ STAY = 10
 """Rewards that a level needs before a step up counts (a counter of rows is no level), and after which rewards still at
 the floor are a collapse: as many steps as ``reward-collapse`` waits."""
 FLOOR = 0.1
-"""Share of the previous level's best reward up to which the policy has lost everything, rather than met harder
-tasks."""
+"""Share of the previous level's best reward up to which the policy lost everything, rather than met harder tasks."""
 
 
 class TrendSign(str, Enum):

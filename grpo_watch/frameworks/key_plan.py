@@ -68,10 +68,8 @@ SCORE = re.compile(
     r"(?:.{1,80}/)?(?:acc|accuracy|reward|score)/mean@\d{1,4}|"
     r"(?:.{1,80}/)?(?:accuracy|acc|avg_score|avg@\d{1,4}|pass@1)(?:/mean)?|.{1,80}_pass1"
 )
-"""Mean scores of a validation: the total, a function's, a dataset's; no best of several, spread or length.
-
-verl averages every field that a reward function returns, penalties too: only these four are scores.
-"""
+"""Mean scores of a validation: the total, a function's, a dataset's; no best of several, spread or length. verl
+averages every field that a reward function returns, penalties too: only these four are scores."""
 SCORES = 16
 """Most scores kept of one evaluation."""
 MAX_SCORES = 64

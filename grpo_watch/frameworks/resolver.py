@@ -207,8 +207,7 @@ class _Channel:
     ) -> None:
         """Add the logged spread under its meaning.
 
-        That of an unknown framework counts as the batch's, which only at zero shows anything about groups: all are
-        dead.
+        An unknown framework's counts as the batch's, which shows something about groups only at zero: all are dead.
         """
         mean = values.get("reward_mean")
         ratio = values.get("reward_zero_std_ratio")

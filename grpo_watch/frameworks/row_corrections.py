@@ -63,8 +63,7 @@ class SpreadEvidence(Struct):
     ) -> bool:
         """Compare with the only reward function, whose logged spread is always the whole batch's.
 
-        Returns whether the row is evidence: not without spread, nor with a weight other than 1, which shows in the
-        mean.
+        Returns whether the row is evidence; it is not without spread, or with a weight other than 1 (seen in the mean).
         """
         if spread is None or mean is None or f_spread is None or f_mean is None:
             return False

@@ -30,8 +30,7 @@ from grpo_watch.engine.records import (
 from grpo_watch.engine.traits import WasteKind
 
 NON_ZERO_STARTS = ("pissa", "olora", "loftq", "corda")
-"""PEFT's ``init_lora_weights`` values whose B matrices do not start at zero, so that a non-zero B does not show
-training."""
+"""PEFT's ``init_lora_weights`` values whose B matrices do not start at zero: a non-zero B does not show training."""
 
 
 class AdapterNeverTrained(Detector):

@@ -45,8 +45,7 @@ from grpo_watch.engine.window import plain_sum
 ROUNDING = "rounding"
 """Key of the reading about rounding."""
 LARGEST = 4.0
-"""Multiple of the learning rate that one Adam update may reach: a burst of gradients gives (1 - b1) / sqrt(1 - b2) =
-3.2."""
+"""Learning rates that one Adam update may reach: a burst of gradients gives (1 - b1) / sqrt(1 - b2) = 3.2."""
 CAUTION = 0.1
 """Share of a random walk's distance that is expected at least. Simulated with torch's AdamW (20 to 200 steps at 1e-7 to
 1e-5, with and without signal): with float32 copies, 1.5 to 18 times as many weights moved as this predicts; without
@@ -58,8 +57,7 @@ LEAST_EXPECTED, LEAST_STEPS = 100.0, 20.0
 copies start on bf16 values, and a single update does not carry them to the next one."""
 GRADIENT, CLIPPED = 1e-7, 1.0
 """Least gradient per weight (norm divided by the root of their number; ten times Adam's eps of 1e-8, below which
-updates are smaller than the learning rate), and the usual clip, which a larger logged norm is taken to have been cut
-to."""
+updates are smaller than the learning rate), and the usual clip, to which a larger logged norm was cut."""
 
 
 def rounding(before: CheckpointDigest, record: CheckpointDigest, run: RunView) -> tuple[Reading, ...]:
@@ -165,8 +163,7 @@ def matrices_still(before: CheckpointDigest, record: CheckpointDigest, moved: li
 BASE = "base"
 """Key of the reading about the base model."""
 FIRST_UPDATE = 2
-"""First step that must have moved the weights: in transformers, the first step of a warm-up has a learning rate of
-0."""
+"""First step that must have moved the weights: a warm-up's first step has a learning rate of 0 in transformers."""
 
 
 def still_the_base(record: CheckpointDigest) -> tuple[Reading, ...]:

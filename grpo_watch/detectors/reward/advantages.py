@@ -88,8 +88,7 @@ CENTRE = (
     "and at what clips or replaces advantages afterwards."
 )
 WHOLE = 0.5
-"""Share of groups with advantages that do not sum to 0, from which it fires; an estimator centres all groups or
-none."""
+"""Share of groups whose advantages do not sum to 0 that is a breach; an estimator centres all groups or none."""
 
 Both: TypeAlias = tuple[tuple[GroupSummary, ...], tuple[GroupSummary, ...]]
 """The groups with weighted scores, and as dumped: the columns may be in another order than the weights."""

@@ -43,9 +43,8 @@ def by_group(scale: object) -> bool | None:
 class AdvantageOrder:
     """How the advantages of a batch follow its rewards.
 
-    In ``pairs`` completions of one group, no function scores the better one lower and some function scores it higher;
-    ``against`` of these pairs have advantages in the contrary order. In ``off_centre`` of ``groups``, advantages do not
-    sum to 0.
+    In ``pairs`` of completions of one group, no function scores the better one lower and some function scores it
+    higher; in ``against`` of them the advantages are contrary. In ``off_centre`` of ``groups`` they do not sum to 0.
     """
 
     pairs: int

@@ -12,8 +12,7 @@ from grpo_watch.detectors.rollouts.copies import ORDERLY, BatchCopies, GroupSign
 from grpo_watch.engine.window import plain_sum
 
 PLACE_CHANCE = -9.0
-"""Decimal logarithm of the chance below which copies in the same places are no coincidence (also for shared
-prefixes)."""
+"""Decimal logarithm of the chance below which copies in the same places (or shared prefixes) are no coincidence."""
 SIZES = 16
 """Most group sizes that are followed; the newest ones are kept."""
 
@@ -123,8 +122,7 @@ EQUAL_IF_SURE = 0.97
 EQUAL_IF_LONG = 0.9
 """The same for texts too long for answers in tags (tool calls, templates): 95 % sure."""
 REPEATS = 0.1
-"""Share of copies in earlier batches from which a run draws its texts, of any length, from a few (healthy real runs:
-0)."""
+"""Share of copies in earlier batches from which texts of any length are drawn from a few (healthy real runs: 0)."""
 
 
 def laid_alike(pattern: tuple[int, ...], alike: int, groups: int, candidates: int | None = 1) -> float:

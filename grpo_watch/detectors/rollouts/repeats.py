@@ -168,8 +168,7 @@ APART = 2
 """Least distance in batches: an evaluation leaves parts of a batch in the next table (the buffers of TRL and
 ms-swift)."""
 DIFFERENT = 3
-"""Least number of texts in a group that repeats as a whole: two likely answers do so in every second batch of groups of
-two."""
+"""Least texts in a group that repeats as a whole: two likely answers do so in every second batch of groups of two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,7 @@ def by_hand(event: RunEvent) -> bool:
 def severity_of(event: RunEvent, step: int, max_steps: int | None) -> Severity | None:
     """The severity of a death at this step, or None for the rule's own.
 
-    Ctrl-C is no fault; an exit code alone shows no error, nor an early end unless max_steps is known.
+    Ctrl-C is no fault; an exit code alone shows no error, nor an early end unless max_steps was not reached.
     """
     if by_hand(event):
         return Severity.INFO

@@ -90,9 +90,8 @@ EVERY = 20
 FIRES = 2
 """Breaches in a row after which the rule fires by default; the first one may assume a size that is already full."""
 LEVELS_OFF, WAVERS = 4.0, 1.25
-"""A lasting breach ends if the newer half rises at less than this fraction of the overall slope, or if memory will be
-full only beyond this multiple of the run's length. Rows are noisy, and a nearly full device is not one of the next
-size."""
+"""A lasting breach ends if the newer half rises at less than this fraction of the overall slope, or if memory fills up
+beyond this multiple of the run's length. Rows are noisy, and a nearly full device is not one of the next size."""
 
 
 MEMORY_CAUSES = (

@@ -57,8 +57,7 @@ class SamplerCount(str, Enum):
     WHOLE_BATCHES = "whole generation batches"
     """TRL >= 0.20 and ms-swift >= 3.6: an incomplete generation batch at the end of an epoch is not counted."""
     COMPLETIONS = "all completions"
-    """TRL 0.15 to 0.19, ms-swift 3.1 to 3.5: an incomplete batch is counted, though from TRL 0.16 on it is not
-    drawn."""
+    """TRL 0.15 to 0.19, ms-swift 3.1 to 3.5: it is counted, though from TRL 0.16 on it is not drawn."""
     PROMPTS = "prompts"
     """TRL 0.14: the per-device batch counts prompts, each generated for ``num_generations`` times."""
 

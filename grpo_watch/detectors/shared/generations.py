@@ -74,8 +74,7 @@ class BatchesPerRow:
 
 
 MOST = 64
-"""Rows without a reward after which the reward is no longer logged, rather than a batch in use (real runs: 1 to 8 steps
-per batch)."""
+"""Rows without a reward after which it is no longer logged, not a batch in use (real runs: 1 to 8 steps per batch)."""
 
 
 class GenerationRows:

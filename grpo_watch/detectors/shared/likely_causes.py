@@ -9,8 +9,7 @@ from grpo_watch.detectors.shared.logprob_gap import FRESH_TOO, GREW_OLDER, KEPT_
 from grpo_watch.engine.traits import ON, LikelyCause
 
 FAST_FULL, FAST_ADAPTER = 5e-6, 1e-4
-"""Learning rates from which a fast rate is a likely cause: five times the usual 1e-6 for all weights, ten times an
-adapter's 1e-5. A proposal."""
+"""Learning rates to ask about: five times the usual 1e-6 for all weights, ten times an adapter's 1e-5. A proposal."""
 RATE = LikelyCause(
     "learning_rate is {learning_rate}, high for training all weights (1e-6 is usual): go down to a tenth.",
     {"adapter": ("false",)},

@@ -75,8 +75,7 @@ KEPT_AGE = "the age of samples stays"
 GREW_OLDER = "samples get older"
 """Phrase of findings where the age of samples is logged."""
 OLDER = 1.0
-"""Policy updates: samples younger than half of this came from the current weights, and samples get older if the age
-rises by as much."""
+"""Policy updates: a rise of the age that counts; samples younger than half of it are of the current weights."""
 
 EACH = 2
 """Rows needed of either kind; the gap of each is a mean over thousands of tokens."""

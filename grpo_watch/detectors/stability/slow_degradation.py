@@ -21,8 +21,7 @@ GREW, SHRANK = 2.0, 0.45
 GREW_CUT, CUT_HALF = 1.5, 0.5
 """The multiple that counts as grown if the limit cuts off half of the completions, which hides further growth."""
 ENTROPY_LOW, ENTROPY_HIGH = 0.4, 2.0
-"""Multiples of the first entropy that count as low and as high. Solved runs go far below, with a reward that does not
-fall."""
+"""Low and high multiples of the first entropy. Solved runs go far below, with a reward that does not fall."""
 LEAST_ENTROPY = 0.02
 """First entropy (nats per token) below which a fall is ignored (as in ``entropy-collapse``)."""
 KL_TIMES, KL_FLOOR = 5.0, 0.5

@@ -16,8 +16,7 @@ MEMORY = re.compile(rb"Memory-Usage after wake_up model: (?=\{'gpu': )")
 USED, USED_OF_ALL = "used_GB", "memory/used_GB"
 PERF = "perf/"
 DEAD, LENGTH = "rollout/zero_std/count_", "rollout/response_len/mean"
-"""Prefix of the counts of groups whose rewards all equal one value (only values that occur), and a key logged beside
-them."""
+"""Prefix of the counts of groups by the one value that all of their rewards have, and a key logged beside them."""
 DEAD_GROUPS = "rollout/zero_std/groups"
 
 

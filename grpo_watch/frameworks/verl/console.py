@@ -11,8 +11,7 @@ from grpo_watch.frameworks.line_reader import LineReader, MetricLine
 BEGIN = re.compile(rb"(?:^|[^\w/:.])step:(\d{1,12}) - ")
 """Anywhere in the line: a progress bar may be glued before it."""
 NUMBER = r"(?:np\.\w{1,20}\()?([-+]?(?:\d{1,400}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,5})?|nan|inf)|True|False)\)?"
-"""``0.5``, ``1e-06``, ``np.float64(0.5)`` (NumPy 2), ``nan``, ``-inf``, ``True``; from verl 0.5 on any Python
-number."""
+"""``0.5``, ``1e-06``, ``np.float64(0.5)`` (NumPy 2), ``nan``, ``-inf``, ``True``; from verl 0.5 any Python number."""
 PAIR = re.compile(rf"(.{{1,400}}):{NUMBER}")
 """Split at the last colon: keys contain dataset names, which may hold colons."""
 GLUED = re.compile(rf"([^\s:]{{1,400}}):{NUMBER}(?![\d.%+\-_:/@]|[eE](?:[-+\d]|$))[^\s/]{{0,80}}(?:\s|$)")
