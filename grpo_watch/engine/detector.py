@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from grpo_watch.engine.records import MetricRow, Reading, Scalar, Severity, Stream, Verdict
-from grpo_watch.engine.run_view import RunView as RunView  # noqa: PLC0414  what ``observe`` is given
+from grpo_watch.engine.run_view import RunView as RunView  # noqa: PLC0414  an argument of ``observe``
 from grpo_watch.engine.traits import Traits
 
 

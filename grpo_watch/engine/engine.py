@@ -164,7 +164,7 @@ class Episode:
         return replace(self, worst=reading, worst_step=step)
 
 
-def _silent(record: Record, run: RunView) -> Sequence[Reading]:  # noqa: ARG001  what a detector is asked with
+def _silent(record: Record, run: RunView) -> Sequence[Reading]:  # noqa: ARG001  called like ``observe``
     return SILENT
 
 
