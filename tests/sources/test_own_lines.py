@@ -12,6 +12,7 @@ from grpo_watch.sources.base import recalled, remembered
 from grpo_watch.sources.console.source import ConsoleSource, signs_of
 from grpo_watch.sources.rows.fields import bare_line, fields_of
 from grpo_watch.sources.rows.own_lines import OwnLines
+from grpo_watch.sources.rows.own_rows import OwnRows
 
 FORMS = (
     "step {n} | reward {r} | kl 0.01",
@@ -251,6 +252,13 @@ def test_a_log_of_a_known_trainer_is_not_read_twice(tmp_path: Path) -> None:
         f"{{'loss': 0.1, 'reward': 0.5, 'step': {n}}}\nstep {n} | reward 0.25 | kl 0.1\n" for n in range(1, 8)
     )
     assert [row.values["reward"] for row in rows_of(tmp_path / "train.log", text)] == [0.5] * 7
+
+
+def test_the_state_of_a_log_without_names_of_the_users_can_be_stored() -> None:
+    first = OwnRows({})
+    for n in (1, 2):
+        assert first.rows_of(f"step {n} | reward 0.{n} | kl 0.01".encode()) == ()
+    assert [row.step for row in OwnRows(first.state()).rows_of(b"step 3 | reward 0.3 | kl 0.01")] == [1, 2, 3]
 
 
 def test_reading_goes_on_in_the_middle_of_a_block() -> None:

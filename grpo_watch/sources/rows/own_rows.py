@@ -127,11 +127,9 @@ class OwnRows:
     """
 
     def __init__(self, state: Mapping[str, Scalar], names: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._lines, self._columns = (
-            recalled(OwnLines, state.get("own")),
-            recalled(PrintedColumns, state.get("columns")),
-        )
-        self._lines.names = self._columns.names = names
+        self._lines = recalled(OwnLines, state.get("own"))
+        self._columns = recalled(PrintedColumns, state.get("columns"))
+        self._lines.names = self._columns.names = dict(names)
         self._bars = recalled(BarRows, state.get("bars"))
 
     def state(self) -> dict[str, Scalar]:
