@@ -23,6 +23,7 @@ from grpo_watch.sources.console.markers import (
     find_markers,
     readable,
 )
+from grpo_watch.sources.console.older_state import older_state
 from grpo_watch.sources.console.rows import ConsoleRows
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.rows.bars import percent_of_bar, title_step, training_bar
@@ -62,6 +63,7 @@ class ConsoleParser(ConsoleRows):
         tables: PrintedTables | None = None,
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        state = older_state(state)
         super().__init__(name, segment, state)
         self._tables = tables
         self.stats = stats

@@ -14,6 +14,7 @@ from grpo_watch.errors import SourceError
 from grpo_watch.frameworks import row_numbers
 from grpo_watch.sources.base import Skip, recalled, remembered
 from grpo_watch.sources.console.markers import find_markers, readable
+from grpo_watch.sources.console.older_state import older_state
 from grpo_watch.sources.console.parser import TABLE
 from grpo_watch.sources.console.tracebacks import Sign, Tracebacks
 from grpo_watch.sources.files.reading import open_regular
@@ -95,9 +96,12 @@ class SwanlabSource(BlockLog):
         self._begin_lines(self._known)
 
     def _begin_lines(self, state: Mapping[str, Scalar]) -> None:
+        state = older_state(state)
         self._errors, self._reported = recalled(Tracebacks, state.get("errors")), str(state.get("reported") or "")
         self._over = state.get("over") is True
         self._read_lines_to, self._failed_at = int(state.get("lines to") or 0), float(state.get("failed at") or 0)
+        for line in str(state["open"]).split("\n") if "open" in state else ():  # older states hold a traceback's lines
+            self._sign_of(line)
 
     def _rest(self) -> Iterator[Item]:
         yield from super()._rest()
