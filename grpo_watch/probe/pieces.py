@@ -6,6 +6,7 @@ If several processes hold the same part, the first one writes it: replicas are n
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_fsdp_wrapped_module|_checkpoint_wrapped
 """Parts that FSDP, activation checkpointing, torch.compile and DDP insert into parameters' names."""
 OWN_OF_RANK = ("tensor_model_parallel", "group_name", "is_expert", "expert_parallel")
 """Attributes by which Megatron and DeepSpeed mark parameters that differ between processes."""
+MEGATRON = ("megatron.core.parallel_state", "megatron.mpu")
+"""Modules of jobs whose processes may be pipeline stages."""
+PIPELINES = frozenset({"PipelineModule", "PipelineEngine", "PipelineStage"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def pieces(model: Any, rank: int, ranks: int) -> Iterator[ParameterPiece]:
         ranks: number of processes that train together.
     """
     flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
-    apart = flattened or (getattr(model, "_tp_size", None) or 1) > 1
+    apart = flattened or (getattr(model, "_tp_size", None) or 1) > 1 or (ranks > 1 and _in_stages(model))
     named = list(model.named_parameters())
     short = Counter(WRAPPERS.sub("", raw) for raw, _ in named)
     for raw, parameter in named:
@@ -60,6 +64,22 @@ def pieces(model: Any, rank: int, ranks: int) -> Iterator[ParameterPiece]:
         elif (own := ranks > 1 and (apart or _own(parameter))) or rank == 0:
             tensor = parameter.detach()
             yield ParameterPiece(name, tensor, tuple(tensor.shape), parameter.requires_grad, 0 if own else 1)
+
+
+def _in_stages(model: Any) -> bool:
+    """Whether processes may be pipeline stages, which give different layers the same local name.
+
+    Megatron is asked whether it has divided the processes: where it is installed, accelerate imports it in any job.
+    """
+    for state in filter(None, map(sys.modules.get, MEGATRON)):
+        initialized = getattr(state, "model_parallel_is_initialized", None)
+        if initialized is None or initialized():
+            return True
+    return any(
+        any(kind.__name__ in PIPELINES for kind in type(module).__mro__)
+        or (hasattr(module, "pre_process") and hasattr(module, "post_process"))  # Megatron's models
+        for module in model.modules()
+    )
 
 
 def _own(parameter: Any) -> bool:

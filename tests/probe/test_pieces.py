@@ -85,3 +85,30 @@ def test_a_line_says_what_it_could_not_read(tmp_path: Path, monkeypatch: pytest.
     reason = "1 of 1 tensors, first weight: its partition is NOT_AVAILABLE"
     assert source.stats.problem == f"grpo-watch-probe-0.jsonl: step 30 could not be read: {reason}"
     assert Watched("parameters-unchanged").feed(*found).changes == []
+
+
+class Plain:
+    """A plain parameter."""
+
+    shape, requires_grad = (2, 2), True
+
+    def detach(self) -> Plain:
+        return self
+
+
+class PipelineModule:
+    """A stage as DeepSpeed names it: the first of several processes does not hold its layer."""
+
+    def __init__(self, layer: int) -> None:
+        self.layer = layer
+
+    def modules(self) -> list[Any]:
+        return [self]
+
+    def named_parameters(self) -> list[tuple[str, Any]]:
+        return [(f"layers.{self.layer}.weight", Plain())]
+
+
+def test_each_stage_of_a_pipeline_writes_its_layers() -> None:
+    found = [[(piece.name, piece.parts) for piece in pieces(PipelineModule(rank), rank, 2)] for rank in (0, 1)]
+    assert found == [[("layers.0.weight", 0)], [("layers.1.weight", 0)]]

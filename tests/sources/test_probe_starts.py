@@ -92,11 +92,21 @@ def test_the_first_process_missed_a_start(tmp_path: Path) -> None:
 
 
 def test_another_process_missed_a_start(tmp_path: Path) -> None:
-    """Its file was removed: its later lines join with none of the earlier start, whose steps are the same."""
+    """Its file was removed: its later lines join with none of the earlier start, whose shards alone prove nothing."""
     job(tmp_path, 0.0, 2, long(20), without=[1])
     job(tmp_path, 1_000.0, 2, long(20))
-    alone = [(step, {f"{W}@0/2": 1}) for step in long(20)]
-    assert reported(list(source(tmp_path).poll(1.0))) == alone + whole(2, long(20))
+    assert reported(list(source(tmp_path).poll(1.0))) == whole(2, long(20))
+
+
+@pytest.mark.parametrize("ahead", [300.0, -300.0])
+def test_a_process_whose_clock_is_wrong(tmp_path: Path, ahead: float) -> None:
+    """A shard that stays the same is no unchanged tensor: nothing is judged, and the source says why."""
+    for rank, wrong in ((0, 0.0), (1, ahead)):
+        job(tmp_path, 1_000.0 + wrong, 2, long(20), without=[1 - rank])
+    of = source(tmp_path)
+    assert reported(list(of.poll(1.0))) == []
+    assert reported(list(of.finish())) == []
+    assert of.stats.problem.startswith("grpo-watch-probe-1.jsonl: step 200 has another time")
 
 
 def test_few_lines_are_held_whatever_is_missing(tmp_path: Path) -> None:

@@ -146,17 +146,22 @@ class PendingLine(NamedTuple):
     line: ProbedWeights
 
 
+def of_same_number(one: ProbedWeights, other: ProbedWeights) -> bool:
+    """Whether two lines name one step, whenever they were written."""
+    return (one.ranks, one.step, one.of) == (other.ranks, other.step, other.of)
+
+
 def of_one_step(one: ProbedWeights, other: ProbedWeights) -> bool:
     """Whether two processes of one job took these checksums at one step."""
-    same = (one.ranks, one.step, one.of) == (other.ranks, other.step, other.of)
-    return same and abs(one.time - other.time) <= ONE_STEP
+    return of_same_number(one, other) and abs(one.time - other.time) <= ONE_STEP
 
 
 class ProcessFile:
     """The lines of one process, at most ``AHEAD`` of them at once.
 
     ``failed``: why reading stopped, until it continues; ``unread``: tensors that the newest line lacks; ``lines``:
-    lines read; ``paused``: there may be more lines, read once fewer are held.
+    lines read; ``paused``: there may be more lines, read once fewer are held. ``apart``: it wrote a step at another
+    time than the first process, in another start or by a wrong clock, and has joined none since.
     """
 
     def __init__(self, path: Path, roots: Sequence[Path], key: str, state: Mapping[str, Scalar]) -> None:
@@ -166,7 +171,7 @@ class ProcessFile:
         at = Cursor(key, identity, position) if isinstance(identity, str) and isinstance(position, int) else None
         self.tail = Tail(path, roots, at)
         self._reading: Iterator[SplitLine] | None = None
-        self._last = False
+        self._last = self.apart = False
 
     @property
     def paused(self) -> bool:
@@ -198,7 +203,13 @@ class ProcessFile:
         A process may have missed starts of the job, or written a step that the first one never reached.
         """
         while self.held and not of_one_step(self.held[0].line, now) and _order(self.held[0].line) < _order(now):
-            self.held.popleft()
+            self.apart = of_same_number(self.held.popleft().line, now) or self.apart
+        if self.held and of_same_number(self.held[0].line, now):
+            self.apart = not self.joins(now)
+
+    def joins(self, now: ProbedWeights) -> bool:
+        """Whether the first held line is of the clock's step."""
+        return bool(self.held) and of_one_step(self.held[0].line, now)
 
     def _read_line(self, line: SplitLine, stats: SourceStats) -> Iterator[ProbeStart]:
         if line.too_long:

@@ -23,14 +23,13 @@ from grpo_watch.sources.checkpoints.probe_file import (
     ProbedWeights,
     ProbeStart,
     ProcessFile,
-    of_one_step,
     sampled,
 )
 from grpo_watch.sources.settings.config_files import FROM_ARGUMENTS, logged_config
 
 
-def joined(lines: Sequence[ProbedWeights]) -> dict[str, TensorDigest]:
-    """Return the tensors of all lines of one step.
+def joined(lines: Sequence[ProbedWeights], *, whole: bool = False) -> dict[str, TensorDigest]:
+    """Return the tensors of all lines of one step; with ``whole`` none that lacks shards.
 
     A tensor with all its shards has its own name, however it is sharded; otherwise each present shard is called
     ``name@rank/ranks``. Of replicas, which earlier versions wrote, the first counts.
@@ -46,7 +45,7 @@ def joined(lines: Sequence[ProbedWeights]) -> dict[str, TensorDigest]:
         if len({(entry.dtype, entry.shape) for _, entry in entries}) == 1 and len(entries) == one.parts:
             tensors[name] = _digest(one, sum(entry.value or 0 for _, entry in entries) % MODULUS)
             continue
-        for line, entry in entries:
+        for line, entry in entries if not (whole and one.parts) else ():
             if entry.value is not None:
                 tensors[name if line.ranks == 1 else f"{name}@{line.rank}/{line.ranks}"] = _digest(entry, entry.value)
     return tensors
@@ -73,6 +72,7 @@ class ProbeSource(ChannelSource):
         self._state: dict[str, Scalar] = dict(self._known)
         self._files: dict[str, ProcessFile] = {}
         self._seeds: dict[int, int] = {}
+        self._clocks = ""
 
     def _new(self, seen: float | None) -> Iterator[Item]:
         yield from self._read(seen, last=False)
@@ -136,19 +136,21 @@ class ProbeSource(ChannelSource):
             missing = now.writers - 1 - len(writers)
             if (silent or missing > 0) and not last and len(clock.held) <= PATIENCE:
                 return
-            joins = [file for file in others if file.held and of_one_step(file.held[0].line, now)]
+            joins = [file for file in others if file.joins(now)]
             lines = [file.held.popleft().line for file in (clock, *joins)]
-            if any(line.tensors or not line.unread for line in lines):
-                yield self._digest(lines, seen)
+            apart = [file.tail.path.name for file in writers if file.apart]
+            tensors = joined(lines, whole=bool(apart))
+            self._clocks = f"{apart[0]}: step {now.step} has another time than in the first process" if apart else ""
+            if tensors or (not apart and any(not line.unread for line in lines)):
+                yield self._digest(lines[0], tensors, seen)
 
-    def _digest(self, lines: Sequence[ProbedWeights], seen: float | None) -> CheckpointDigest:
-        first = lines[0]
+    def _digest(self, first: ProbedWeights, tensors: dict[str, TensorDigest], seen: float | None) -> CheckpointDigest:
         return CheckpointDigest(
             channel=self.name,
             step=first.step,
             path=f"step {first.step} in memory",
             complete=True,
-            tensors=joined(lines),
+            tensors=tensors,
             kind=KINDS[first.of],
             segment=self.segment,
             seen=seen,
@@ -175,4 +177,4 @@ class ProbeSource(ChannelSource):
         for file in self._files.values():
             if file.failed or file.tail.problem or file.unread:
                 return file.failed or file.tail.problem or file.unread
-        return ""
+        return self._clocks
