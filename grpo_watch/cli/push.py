@@ -7,19 +7,19 @@ import random
 import socket
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from grpo_watch.cli.config import SettingsInForce
 from grpo_watch.cli.live_text import show
 from grpo_watch.cli.tracker_servers import watched_paths
-from grpo_watch.config.schema import PushgatewaySink, Settings
+from grpo_watch.config.schema import PushgatewaySink, Settings, Sink
 from grpo_watch.config.settings import default_state_dir, load_settings
 from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.errors import UsageError
-from grpo_watch.notify.delivery_worker import DeliveryWorker, WorkerContext
+from grpo_watch.notify.delivery_worker import DeliveryWorkers, WorkerContext
 from grpo_watch.notify.receiver import ReceiverContext as Given
-from grpo_watch.notify.receiver import build, names_of
+from grpo_watch.notify.receiver import RoutedReceiver, build, names_of
 from grpo_watch.notify.receivers.http import HttpAccess
 from grpo_watch.notify.receivers.metrics_text import group_url, remove
 
@@ -45,28 +45,45 @@ class PushSetup:
             return running.late() if running else None
 
         self._given = Given(time.time, instance, late)
-        self._current, self._sinks = current, current.settings.sinks
+        self._sinks, self._routed = self._made(current.settings.sinks)
+        self._prepared: Sequence[RoutedReceiver] | None = None
         current.prepare = self.prepare
-        routed = build(self._sinks, self._given)
+        routed = list(self._routed.values())
         self.dispatcher = NotificationDispatcher(routed, lambda: current.settings, page, random.random)
 
-    def delivery_workers(self, daemon: Daemon, ring: Callable[[], None]) -> list[DeliveryWorker]:
-        """One delivery worker per receiver; ``ring`` wakes the engine."""
-        context = WorkerContext(daemon.snapshot, time.time, time.monotonic, random.random, ring)
-        return [DeliveryWorker(outbox, context) for outbox in self.dispatcher.outboxes]
+    def delivery_workers(self, daemon: Daemon, ring: Callable[[], None]) -> DeliveryWorkers:
+        """The delivery workers of the receivers; ``ring`` wakes the engine."""
+        return DeliveryWorkers(
+            lambda: self.dispatcher.outboxes,
+            WorkerContext(daemon.snapshot, time.time, time.monotonic, random.random, ring),
+        )
 
     def prepare(self, fresh: Settings) -> None:
-        """Build and close all receivers of new settings, so that a mistake leaves the old settings in force.
+        """Make the receivers of other settings, all of them, so that a mistake in one leaves the old ones in force.
+
+        One whose settings did not change stays as it is: its secrets are read for each request anyway.
 
         Raises:
             ConfigError: a receiver can't be made.
         """
-        for each in build(fresh.sinks, self._given):
-            each.receiver.close()
+        sinks, routed = self._made(fresh.sinks)
+        same = {name for name, sink in sinks.items() if self._sinks.get(name) == sink}
+        for name in same:
+            routed[name].receiver.close()
+            routed[name] = self._routed[name]
+        if list(sinks.items()) != list(self._sinks.items()):
+            self._prepared = list(routed.values())
+        self._sinks, self._routed = sinks, routed
 
-    def outdated(self) -> bool:
-        """Whether the current settings name other receivers than these."""
-        return self._current.settings.sinks != self._sinks
+    def prepared(self) -> Sequence[RoutedReceiver] | None:
+        """The receivers that were prepared since this was last asked; None where they are as before."""
+        prepared, self._prepared = self._prepared, None
+        return prepared
+
+    def _made(self, sinks: Sequence[Sink]) -> tuple[dict[str, Sink], dict[str, RoutedReceiver]]:
+        names = names_of(sinks)
+        routed = build(sinks, self._given)
+        return dict(zip(names, sinks, strict=True)), dict(zip(names, routed, strict=True))
 
 
 def clean_command(given: Namespace) -> int:

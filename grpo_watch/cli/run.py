@@ -135,7 +135,7 @@ def run_command(given: Namespace) -> int:
 def _watched(
     watch: RunningDaemon, manager: SystemdNotifier, collections: PacedCollections, deadline: Deadline
 ) -> int | None:
-    """The exit code; None if a new daemon must take over, see ``Daemon.begins_again``."""
+    """The exit code; None where another daemon is to go on, with the state that could not be opened before."""
     daemon = watch.daemon
 
     def each() -> None:
@@ -144,6 +144,7 @@ def _watched(
 
     code = watch.wait(each)
     if daemon.begins_again and not (code or daemon.done or watch.service.signalled):
+        log.warning("the state can be opened now: beginning again with it")
         return None
     deadline.begin(DONE_SECONDS if daemon.done else LEAVE_SECONDS, code)
     manager.stopping()
@@ -168,7 +169,7 @@ def running(
         exit_when_done: end when every run has ended.
         lines_of: gives the lines to print for a run after its first read.
         inbox: where signals are put.
-        before: the basis of the daemon that this one replaces.
+        before: that of the daemon whose place it takes, which had no state.
     """
     given = given if isinstance(given, FollowedPaths) else FollowedPaths(list(given))
     daemons = list[Daemon]()
@@ -186,7 +187,7 @@ def running(
         plan=plan_of(settings, exit_when_done=exit_when_done, page=front.page),
         report=partial(_tell, basis.shown, lines_of),
         dispatcher=pushed.dispatcher,
-        outdated=pushed.outdated,
+        receivers=pushed.prepared,
     )
     daemons.append(daemon)
     poller = Poller(places, settings, bell.ring, basis.state_writer.read_files(), folder)
@@ -227,7 +228,8 @@ def _opened(
     front = HttpListener(msgspec.structs.replace(settings, listen=before.address) if before else settings)
     try:
         last = before.state_writer if before else None
-        state_writer = StateWriter(Store(folder, time.time(), before=last.left if last else None))
+        store = Store(folder, time.time(), began=last.store.started if last else None)
+        state_writer = StateWriter(store, last.left if last else None)
         pushed = PushSetup(current, front.sent, folder.name, daemon)
     except BaseException:
         front.close()

@@ -20,6 +20,7 @@ from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState, Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, Histogram
+from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.rule_changes import RuleSet, RulesInForce
 from grpo_watch.sources.base import Submit
@@ -66,10 +67,10 @@ class Daemon:
         options: the user's settings of a found run.
         clock: Unix seconds.
         timer: monotonic seconds.
-        plan: options of the daemon.
-        report: called once for each run after its first read (prints to the terminal).
-        dispatcher: queues the notifications.
-        outdated: whether the settings name other receivers by now.
+        plan: how to behave.
+        report: called once for each run when it was first read (for people at a terminal).
+        dispatcher: takes what to send.
+        receivers: those that the last loading of the rules brought; None where they are as before.
     """
 
     def __init__(  # noqa: PLR0913  what it is connected to
@@ -84,11 +85,11 @@ class Daemon:
         plan: DaemonOptions = DEFAULT,
         report: Callable[[RunSnapshot], None] = lambda _: None,
         dispatcher: NotificationDispatcher | None = None,
-        outdated: Callable[[], bool] = lambda: False,
+        receivers: Callable[[], Sequence[RoutedReceiver] | None] = lambda: None,
     ) -> None:
         self._state_writer, self._clock, self._timer, self._plan = state_writer, clock, timer, plan
-        self._dispatcher, self._outdated = dispatcher or NotificationDispatcher(), outdated
-        self._dispatcher.load(state_writer.messages(), state_writer.store.started, ahead=state_writer.store.ahead)
+        self._dispatcher, self._receivers = dispatcher or NotificationDispatcher(), receivers
+        self._dispatcher.load(state_writer.messages(), state_writer.store.started, ahead=state_writer.ahead)
         self._rules = RulesInForce(rules)
         self._registry = RunRegistry(
             state_writer, submit, self._rules.now, options=options, linger=plan.linger, report=report
@@ -103,8 +104,7 @@ class Daemon:
         self._drain_until: float | None = None
         self.done = False
         self.begins_again = False
-        """Whether a new daemon should replace this one: the state could not be opened at the start but can be now, or
-        the settings name other receivers."""
+        """Whether it should end for one that takes up the state, which could not be opened at the start."""
         self._all_due = False
         self._unstored: dict[WatchedRun, None] = {}
         """Runs that had a turn since all rows were last stored."""
@@ -187,12 +187,20 @@ class Daemon:
         self._state_writer.close(now)
 
     def _reload(self, now: float) -> None:
-        if not self._rules.wanted:
-            return
-        changed = self._rules.reload()
-        self._all_due = True
-        self._store(now, self._registry.order.watches)
-        self._registry.renew(now, self._rules.now if changed else None)
+        asked = self._rules.wanted
+        changed, routed = self._rules.reload(), self._receivers()
+        if asked or routed is not None:
+            self._all_due = True
+            self._store(now, self._registry.order.watches)
+        if routed is not None:
+            self._dispatcher.follow(routed, self._state_writer.messages())
+            for watch in self._registry.order.watches:  # what a receiver missed goes before what is read from here on
+                self._dispatcher.arrive(watch, now)
+            log.warning(
+                "receivers reloaded", extra={"fields": {"sinks": ", ".join(one.receiver.name for one in routed)}}
+            )
+        if asked:
+            self._registry.renew(now, self._rules.now if changed else None)
         if changed:
             log.warning("rules reloaded", extra={"fields": {"rules": len(self._rules.now.rules)}})
 
@@ -274,20 +282,12 @@ class Daemon:
             )
 
     def _keep_house(self, now: float) -> None:
-        if self._state_writer.could_begin(now):
-            self._begin_again("the state can be opened now: beginning again with it")
-        elif self._state_writer.ok and self._outdated():  # a new daemon would not know what can't be stored now
-            self._begin_again("the settings name other receivers: beginning again with them")
+        self.begins_again = self.begins_again or self._state_writer.could_begin(now)
         if now - self._kept_at >= HOUSEKEEPING_SECONDS:
             self._kept_at = now
             self._state_writer.prune(now, self._plan.retention_days, self._plan.retention_bytes)
             self._dispatcher.abandoned(self._state_writer.abandon(self._dispatcher.names, now - ABANDON_SECONDS, now))
             self._state_bytes = self._state_writer.store.size()
-
-    def _begin_again(self, why: str) -> None:
-        if not self.begins_again:
-            log.warning(why)
-        self.begins_again = True
 
     def _take_snapshot(self) -> DaemonSnapshot:
         return DaemonSnapshot(

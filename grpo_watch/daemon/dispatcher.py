@@ -42,14 +42,17 @@ class NotificationDispatcher:
         page: str = "",
         chance: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        self.outboxes = [Outbox(each, chance) for each in routed]
-        """One per receiver."""
-        self._settings, self._page = settings, page
+        self.outboxes: Sequence[Outbox] = [Outbox(each, chance) for each in routed]
+        """One for each receiver; another list once the settings brought other receivers."""
+        self._chance, self._settings, self._page = chance, settings, page
         self._gather_until: float | None = 0.0
         self._started, self._ahead = 0.0, False
-        self._abandoned: Counter[tuple[str, str]] = Counter()
-        self._arrived: dict[str, int] = {}
-        """Per run: the value of ``WatchedRun.begun`` at its last ``arrive``."""
+        self._leaving: list[Outbox] = []
+        self._past: Counter[tuple[str, str]] = Counter()
+        self._round = 0
+        self._since: dict[str, int] = {}
+        self._arrived: dict[str, tuple[int, int]] = {}
+        """By run: how often it had begun to be read when it arrived, and the round."""
         self._undelivered_reports: dict[tuple[str, str], str] = {}
         self._ended: dict[tuple[str, str], tuple[int, int, int]] = {}
         self.troubled: Mapping[str, str] = {}
@@ -65,10 +68,35 @@ class NotificationDispatcher:
         for outbox in self.outboxes:
             outbox.load(kept)
         names = {outbox.name for outbox in self.outboxes}
-        waiting = Counter(queued.sink for queued in kept.queued if queued.sink not in names)
-        for sink, count in waiting.items():
-            fields = {"sink": sink, "waiting": count, "fix": f"add a receiver named {sink} to send them"}
-            log.warning("messages are queued for a receiver that is not configured", extra={"fields": fields})
+        _orphaned(Counter(queued.sink for queued in kept.queued if queued.sink not in names))
+
+    def follow(self, routed: Sequence[RoutedReceiver], kept: StoredDeliveries) -> None:
+        """Use these receivers from now on; ``kept`` is what is stored by now.
+
+        A changed receiver keeps its queue. Changed and new receivers get the firing alerts that they did not get yet.
+        What waits for a removed receiver stays stored, and so does the outcome of what is being sent to it.
+        """
+        before = {outbox.name: outbox for outbox in (*self._leaving, *self.outboxes)}
+        here = {outbox.name for outbox in self.outboxes}
+        self._round += 1
+        after = []
+        for each in routed:
+            name = each.receiver.name
+            outbox = before.pop(name, None)
+            if outbox is None:
+                outbox = Outbox(each, self._chance)
+                outbox.load(kept)
+            elif outbox.receiver is not each.receiver:
+                outbox.follow(each)
+            elif name in here:
+                after.append(outbox)
+                continue
+            self._since[name] = self._round
+            after.append(outbox)
+        removed = [outbox for name, outbox in before.items() if name in here]
+        self.outboxes, self._leaving, self._gather_until = after, list(before.values()), 0.0
+        self.troubled = {sink: why for sink, why in self.troubled.items() if sink not in before}
+        _orphaned({outbox.name: len(outbox) for outbox in removed if len(outbox)})
 
     def take(self, watch: WatchedRun, batch: StoredBatch, now: float) -> None:
         """Queue the notifications of a run's batch; those from before the run was first seen wait for ``arrive``."""
@@ -84,10 +112,12 @@ class NotificationDispatcher:
         Receivers miss a resolve while they are not configured, or if the state was damaged. Missed notifications are
         queued first, to keep the order.
         """
+        begun, arrived = self._arrived.get(watch.name, (0, -1))
+        arrived = arrived if begun == watch.begun else -1
         known = watch.ready or (watch.restored and not self._ahead)
-        if not self.outboxes or not known or self._arrived.get(watch.name) == watch.begun:
+        if not self.outboxes or not known or arrived == self._round:
             return
-        self._arrived[watch.name] = watch.begun
+        self._arrived[watch.name] = watch.begun, self._round
         alerts = watch.alerts()
         fires = list(firing(watch.name, alerts))
         places = {(each.run, each.rule, each.key) for each in fires}
@@ -98,13 +128,14 @@ class NotificationDispatcher:
         if messages and backlog == "live" and not live:
             _log_not_sent(watch.name, len(messages))
         for outbox in self.outboxes:
-            gone = (each for each in outbox.open_of(watch.name) if each.episode not in places)
-            ends = [end for each in gone if (end := over(each, alerts, now))]
-            for news in sorted((*ends, *messages), key=lambda one: one.step):
-                if news.status == RESOLVED:
-                    outbox.put([news], now, self._muted(now))
-                else:
-                    outbox.find([news], now, self._muted(now), send=send)
+            if self._since.get(outbox.name, 0) > arrived:
+                gone = (each for each in outbox.open_of(watch.name) if each.episode not in places)
+                ends = [end for each in gone if (end := over(each, alerts, now))]
+                for news in sorted((*ends, *messages), key=lambda one: one.step):
+                    if news.status == RESOLVED:
+                        outbox.put([news], now, self._muted(now))
+                    else:
+                        outbox.find([news], now, self._muted(now), send=send)
 
     def turn(self, now: float, timer: float, *, ready: bool) -> None:
         """End mutes and, once all runs are read or time is up, the wait for the first digest (``timer``: monotonic)."""
@@ -144,21 +175,25 @@ class NotificationDispatcher:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the configured receivers."""
-        return frozenset(outbox.name for outbox in self.outboxes)
+        """The receivers that messages may wait for."""
+        return frozenset(outbox.name for outbox in (*self.outboxes, *self._leaving))
 
     def abandoned(self, counts: Mapping[str, int]) -> None:
         """Count and log messages that were dropped because their receiver is not configured."""
         for sink, count in counts.items():
-            self._abandoned[sink, "abandoned"] += count
+            self._past[sink, "abandoned"] += count
             fields = {"sink": sink, "messages": count, "days": round(ABANDON_SECONDS / 86_400)}
             log.error("dropped messages for a receiver that is not configured", extra={"fields": fields})
 
     def changes(self) -> DeliveryChanges:
         """The changes to store together with the batches."""
         changes = DeliveryChanges()
-        for outbox in self.outboxes:
+        gone = [outbox for outbox in self._leaving if not outbox.carried.locked()]  # nothing is under way any more
+        for outbox in (*self.outboxes, *self._leaving):
             changes.add(outbox.changes())
+        for outbox in gone:
+            self._past.update({(outbox.name, what): count for what, count in outbox.counts.items()})
+            self._leaving.remove(outbox)
         return changes
 
     def committed(self) -> None:
@@ -172,9 +207,11 @@ class NotificationDispatcher:
         return not any(len(outbox) for outbox in self.outboxes)
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """Messages by receiver and outcome, since the start."""
-        sent = {(outbox.name, what): count for outbox in self.outboxes for what, count in outbox.counts.items()}
-        return {**self._abandoned, **sent}
+        """Messages by receiver and what became of them, since the start."""
+        counts = self._past.copy()
+        for outbox in (*self.outboxes, *self._leaving):
+            counts.update({(outbox.name, what): count for what, count in outbox.counts.items()})
+        return counts
 
     def lengths(self) -> Mapping[str, int]:
         """Waiting messages by receiver."""
@@ -220,3 +257,9 @@ def _log_not_sent(run: str, count: int) -> None:
     alerts, them = ("1 alert", "it") if count == 1 else (f"{count} alerts", "them")
     why = f"{alerts} not sent: the run ended before grpo-watch started; `notify_backlog: all` sends {them}"
     log.warning(why, extra={"fields": {"run": run}})
+
+
+def _orphaned(waiting: Mapping[str, int]) -> None:
+    for sink, count in waiting.items():
+        fields = {"sink": sink, "waiting": count, "fix": f"add a receiver named {sink} to send them"}
+        log.warning("messages are queued for a receiver that is not configured", extra={"fields": fields})

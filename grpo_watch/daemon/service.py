@@ -19,7 +19,7 @@ from grpo_watch.daemon.daemon import Daemon
 from grpo_watch.daemon.waker import Waker
 from grpo_watch.engine.records import AlertState
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
-from grpo_watch.notify.delivery_worker import DeliveryWorker
+from grpo_watch.notify.delivery_worker import DeliveryWorkers
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.discovery.wandb_discovery import RemoteDiscoverer
 
@@ -29,11 +29,9 @@ LOOK_SECONDS, LOOK_SECONDS_OF_MANY = 5.0, 15.0
 """… and otherwise at most, with few runs and with more than …"""
 MANY_RUNS = 300
 CPU_SHARE = 2.0
-"""A look is followed by a rest of so many times its processor time: wall time would grow with the machine's load.
-Without changes there is no look; a new folder among 1,000 is then seen within two seconds."""
-STOP_SECONDS, HAND_OVER_SECONDS = 2.0, 20.0
-"""Seconds until a thread is abandoned at exit; the second if another daemon takes over: a message and a last refresh
-take a receiver at most 10 s each."""
+"""A look is followed by a rest of so many times its processor time: wall time would grow with the machine's load. There
+is one only where something came or went; a new folder among 1,000 is then seen within two seconds."""
+STOP_SECONDS = 2.0
 DONE = 0
 """In the inbox: end without a signal."""
 
@@ -63,7 +61,7 @@ class Service:
         paths: Sequence[Path],
         discoverer: Discoverer | RemoteDiscoverer,
         clocks: tuple[Callable[[], float], Callable[[], float]],
-        delivery_workers: Sequence[DeliveryWorker] = (),
+        delivery_workers: DeliveryWorkers | None = None,
         inbox: SimpleQueue[int] | None = None,
     ) -> None:
         self._daemon, self._worker, self._waker = daemon, worker, waker
@@ -72,17 +70,14 @@ class Service:
         discoverer.look.watch, discoverer.look.watched = waker.watch, waker.forget_others
         waker.quiet = discoverer.look.grows
         self._stopping = threading.Event()
+        self._threads = [self._thread("engine", self._engine), self._thread("discovery", self._discovery)]
         self._delivery_workers = delivery_workers
-        self._threads = [
-            self._thread("engine", self._engine),
-            self._thread("discovery", self._discovery),
-            *(self._thread(f"sink {worker.outbox.name}", worker.run) for worker in delivery_workers),
-        ]
         self.inbox = inbox or SimpleQueue[int]()
         self.failed = self.signalled = False
 
     def start(self) -> None:
         """Start all threads."""
+        self._follow()
         for thread in self._threads:
             thread.start()
 
@@ -103,23 +98,24 @@ class Service:
                 else:
                     self.signalled = number != DONE
                     return
-            dead = next((thread for thread in (*self._threads, *others) if not thread.is_alive()), None)
-            if dead is not None and self.inbox.empty() and not self._stopping.is_set():
+            dead = next((thread for thread in (*self._all(), *others) if not thread.is_alive()), None)
+            # A thread that ended because all is done, or its receiver was removed, was let go before it died.
+            let_go = self._stopping.is_set() or dead not in (*self._all(), *others)
+            if dead is not None and self.inbox.empty() and not let_go:
                 self._fail(dead.name)
 
     def close(self) -> None:
         """End the threads and store the rest; a few seconds at most, even if a read hangs.
 
-        A thread that does not end by then (a silent receiver, a hung mount) is abandoned. If another daemon takes over,
-        deliveries under way end first, so that no two daemons send one receiver's messages.
+        A thread that does not end by then (a receiver that is silent, a mount that hangs) is left behind.
         """
         self._stopping.set()
         self._waker.structure.set()
         self._waker.ring()
-        for worker in self._delivery_workers:
-            worker.stop()
-        until = self._timer() + (HAND_OVER_SECONDS if self._daemon.begins_again else STOP_SECONDS)
-        for thread in self._threads:
+        if self._delivery_workers is not None:
+            self._delivery_workers.stop()
+        until = self._timer() + STOP_SECONDS
+        for thread in self._all():
             thread.join(max(0.0, until - self._timer()))
         if not self._threads[0].is_alive():
             self._daemon.close()
@@ -128,12 +124,20 @@ class Service:
     def _engine(self) -> None:
         while not self._stopping.is_set():
             pause = self._daemon.turn(self._waker.changed(), self._waker.watched)
+            self._follow()
             self._worker.rest()
             if self._daemon.done or self._daemon.begins_again:
                 self.inbox.put(DONE)
                 return
             if pause:
                 self._waker.wait(min(pause, READ_SECONDS) if self._waker.polled else pause)
+
+    def _follow(self) -> None:
+        if self._delivery_workers is not None:
+            self._delivery_workers.follow(self._thread)
+
+    def _all(self) -> tuple[threading.Thread, ...]:
+        return (*self._threads, *(self._delivery_workers.threads if self._delivery_workers is not None else ()))
 
     def _discovery(self) -> None:
         while not self._stopping.is_set():

@@ -11,7 +11,7 @@ from grpo_watch.engine.records import Cursor, Item
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.store import codec
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
-from grpo_watch.store.state import Handover, Store, StoredBatch, StoreError
+from grpo_watch.store.state import Store, StoredBatch, StoreError
 
 RETRY_SECONDS = 10.0
 KEPT_BYTES = 8 * 1024 * 1024
@@ -32,18 +32,23 @@ class StateWriter:
 
     Args:
         store: the store.
+        left: what a state in memory left, to be stored at the first ``commit``.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, left: DeliveryChanges | None = None) -> None:
         self.store = store
         self._waiting: list[StoredBatch] = []
         self._unsent = DeliveryChanges()
-        self.left: Handover | None = None
-        """After ``close`` of a state in memory: the data for the daemon that takes over."""
+        self.left = DeliveryChanges()
+        """After ``close`` of a state in memory: its messages, for the one that takes its place."""
         self._bytes = 0
         self._retry_at = 0.0
         self._unregistered: dict[str, str] = {}
-        self._written = True
+        self.ahead = bool(left)
+        """Whether the messages are of later than what is stored of the runs."""
+        self._written = not left
+        if left:
+            self._unsent = left.behind(self.messages().queued)
         if store.missing:
             log.error("watching without state", extra={"fields": {"problem": store.missing}})
 
@@ -160,7 +165,7 @@ class StateWriter:
     def messages(self) -> StoredDeliveries:
         """The waiting messages, the open episodes, and the sent ones; empty if unreadable."""
         try:
-            return self.store.messages()
+            return self.store.messages().after(self._unsent)
         except StoreError as error:
             log.error("what was sent is not known any more", extra={"fields": {"error": str(error)}})  # noqa: TRY400
             return StoredDeliveries()

@@ -35,14 +35,14 @@ from grpo_watch.engine.records import (
     Transition,
 )
 from grpo_watch.engine.snapshot import RunSnapshot, moved_by_time
-from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview, slug
+from grpo_watch.metrics.daemon_snapshot import ChannelStatus, RunOverview
 from grpo_watch.pipeline.pipeline import Pipeline
 from grpo_watch.report.charts import Sparkline
 from grpo_watch.rules.rule_changes import Key, RuleSet
 from grpo_watch.sources.base import Submit
 from grpo_watch.sources.discovery.discover import FoundRun, newest_write
 from grpo_watch.store.codec import encode_item
-from grpo_watch.store.state import StoredBatch
+from grpo_watch.store.state import StoredBatch, slug
 
 CURSOR_SECONDS = 5.0
 """Seconds between two stores of a cursor that moved without giving an item."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -94,11 +92,3 @@ class DaemonSnapshot:
     def shown(self) -> tuple[RunOverview, ...]:
         """The runs on the page."""
         return (*self.runs, *self.past)
-
-
-def slug(run: str) -> str:
-    """A run's name as one path segment of the API; a name that must be changed gets a hash of the original."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", run)
-    if plain == run and run not in {".", ".."}:
-        return run
-    return f"{plain.strip('-.')}-{hashlib.blake2b(run.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"

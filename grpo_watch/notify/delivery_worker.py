@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot
 from grpo_watch.notify.outbox import Outbox, wait_before
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult
 from grpo_watch.store.messages import Message
+
+AFTER_ANOTHER = 0.5
+"""Seconds between two checks whether a worker that waits for its predecessor is to stop."""
 
 log = logging.getLogger("grpo_watch.delivery")
 
@@ -36,7 +40,19 @@ class DeliveryWorker:
         self._refresh_failures = 0
 
     def run(self) -> None:
-        """Send until stopped; then refresh the receiver a last time and close it."""
+        """Send until stopped; then refresh the receiver a last time and close it.
+
+        If the receiver was removed and is back, its former worker may still be delivering: begin after it.
+        """
+        while not self.outbox.carried.acquire(timeout=AFTER_ANOTHER):
+            if self._stopping.is_set():
+                return
+        try:
+            self._carry()
+        finally:
+            self.outbox.carried.release()
+
+    def _carry(self) -> None:
         while not self._stopping.is_set():
             pause = self.step()
             if pause:
@@ -56,6 +72,7 @@ class DeliveryWorker:
     def step(self) -> float:
         """Do all due work; returns for how many seconds nothing is due."""
         context = self._context
+        self._take_over()
         every = self._receiver.refresh_every
         if every is not None and context.timer() >= self._refresh_at:
             self._refresh()
@@ -67,6 +84,13 @@ class DeliveryWorker:
             context.ring()  # a digest must be stored before it is sent
             taken = 1.0
         return taken if every is None else max(0.001, min(taken, self._refresh_at - context.timer()))
+
+    def _take_over(self) -> None:
+        """Continue with the receiver that the settings have by now."""
+        if self._receiver is not self.outbox.receiver:
+            self._receiver.close()
+            self._receiver = self.outbox.receiver
+            self._refresh_at, self._refresh_failures = self._context.timer(), 0
 
     def _send(self, message: Message) -> DeliveryOutcome:
         outcome = self._tried(lambda: self._receiver.send(message.notification))
@@ -102,3 +126,54 @@ class DeliveryWorker:
 
     def _fields(self, **more: str) -> dict[str, dict[str, str]]:
         return {"fields": {"sink": self._receiver.name, **more}}
+
+
+Spawn: TypeAlias = Callable[[str, Callable[[], None]], threading.Thread]
+"""Makes a thread of this name that does this."""
+
+
+class DeliveryWorkers:
+    """One worker for each outbox.
+
+    Args:
+        outboxes: those of the receivers; another list once the settings changed.
+        context: what workers need of the daemon.
+    """
+
+    def __init__(self, outboxes: Callable[[], Sequence[Outbox]], context: WorkerContext) -> None:
+        self._outboxes, self._context = outboxes, context
+        self._seen: Sequence[Outbox] = ()
+        self._running: dict[str, tuple[DeliveryWorker, threading.Thread]] = {}
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Those that run until they are stopped; one whose receiver was removed is none of them."""
+        with self._lock:
+            return tuple(thread for _, thread in self._running.values())
+
+    def follow(self, spawn: Spawn) -> None:
+        """Start workers for new receivers and stop those of removed ones; cheap where nothing changed."""
+        if self._seen is (outboxes := self._outboxes()):
+            return
+        self._seen = outboxes
+        wanted = {outbox.name: outbox for outbox in self._seen}
+        with self._lock:
+            if self._stopped:
+                return
+            for name in self._running.keys() - wanted.keys():
+                worker_thread, _ = self._running.pop(name)
+                worker_thread.stop()
+            for name in wanted.keys() - self._running.keys():
+                worker_thread = DeliveryWorker(wanted[name], self._context)
+                thread = spawn(f"sink {name}", worker_thread.run)
+                self._running[name] = (worker_thread, thread)
+                thread.start()
+
+    def stop(self) -> None:
+        """End all of them soon, and start no new ones."""
+        with self._lock:
+            self._stopped = True
+            for worker_thread, _ in self._running.values():
+                worker_thread.stop()

@@ -33,6 +33,10 @@ class OpenEpisodes:
         self._open[stored.notification.episode] = stored
         self._muted += stored.state is MessageState.MUTED
 
+    def follow(self, route: Route) -> None:
+        """Use another route; the resolve of what the receiver got is still sent."""
+        self._route = route
+
     def news(self, notification: Notification, muted: Mute) -> Notification | None:
         """The notification that the receiver gets for this change; None if it gets none."""
         if notification.status == RESOLVED:

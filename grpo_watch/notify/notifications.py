@@ -16,11 +16,11 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import AlertState, Severity, Transition
 from grpo_watch.engine.rule import Rule
 from grpo_watch.engine.snapshot import RunSnapshot
-from grpo_watch.metrics.daemon_snapshot import slug
 from grpo_watch.notify.receiver import OWN_RULE
 from grpo_watch.report.view import in_short, pasteable
 from grpo_watch.report.words import label_of, rounded, say, sentence_words
 from grpo_watch.store.messages import FIRING, RESOLVED, Notification
+from grpo_watch.store.state import slug
 
 Recent: TypeAlias = Callable[[str], tuple[float, ...]]
 """The newest points of a metric."""

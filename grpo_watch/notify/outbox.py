@@ -55,8 +55,9 @@ class Outbox:
     """
 
     def __init__(self, routed: RoutedReceiver, chance: Callable[[], float]) -> None:
-        self.name, self.receiver, self._route = routed.receiver.name, routed.receiver, routed.route
-        self._keyed, self._chance = routed.receiver.keyed, chance
+        self.name = routed.receiver.name
+        self._follow(routed)
+        self._chance = chance
         self._ledger, self._queue = QueueLedger(self.name), MessageQueue()
         self._flying: tuple[Message, ...] = ()
         self._ended: set[Episode] = set()
@@ -65,6 +66,8 @@ class Outbox:
         self.trouble = ReceiverTrouble()
         self._next = 1
         self._failures, self._free_at, self._full = 0, 0.0, False
+        self.carried = threading.Lock()
+        """Held by the worker that delivers the messages: its successor begins when it has ended."""
         self.moved = threading.Condition(threading.RLock())
 
     def __len__(self) -> int:
@@ -87,6 +90,15 @@ class Outbox:
                 self._queue.add(message)
 
     # for the engine
+
+    def follow(self, routed: RoutedReceiver) -> None:
+        """Take another receiver of the same name, and another route; what waits is tried at once."""
+        with self.moved:
+            self._follow(routed)
+            self._episodes.follow(self._route)
+            self._failures, self._free_at = 0, 0.0
+            self._queue.hurry()
+            self.moved.notify_all()
 
     def put(self, notifications: Sequence[Notification], now: float, muted: Mute) -> None:
         """Queue notifications made at ``now`` (Unix seconds)."""
@@ -187,7 +199,7 @@ class Outbox:
         """
         with self.moved:
             self._flying = ()
-            self._free_at = now + self.receiver.pace
+            self._free_at = now + self.pace
             if outcome.result is DeliveryResult.RETRY:
                 self._put_off(message.rows, outcome, now, wall)
                 return
@@ -217,6 +229,10 @@ class Outbox:
                 self._well()
 
     # helpers
+
+    def _follow(self, routed: RoutedReceiver) -> None:
+        self.receiver, self._route, self.pace = routed.receiver, routed.route, routed.receiver.pace
+        self._keyed = routed.receiver.keyed
 
     def _take_in(
         self, notification: Notification | None, now: float, state: MessageState = MessageState.WAITING

@@ -117,6 +117,13 @@ class MessageQueue:
             row.due = due
         self._offer(rows[0])
 
+    def hurry(self) -> None:
+        """Try every message at once."""
+        for row in self:
+            row.due = 0.0
+        for line in self._runs.values():
+            self._offer(line[0])
+
     def _free(self, start: int, state: MessageState) -> Sequence[Message]:
         rows = self.digest[start:]
         del self.digest[start:]

@@ -76,6 +76,25 @@ class StoredDeliveries:
     finished: tuple[Place, ...] = ()
     damaged: tuple[Place, ...] = ()
 
+    def after(self, changes: DeliveryChanges) -> StoredDeliveries:
+        """What is kept once these are stored too."""
+        if not changes:
+            return self
+        queued = {(one.sink, one.id): one.kept(one.tries, one.bundle) for one in self.queued}
+        queued = {(one.sink, one.id): one.kept(0, 0) for one in changes.queued} | queued
+        for place, change in changes.changed.items():
+            if place in queued:
+                queued[place] = queued[place].kept(*change)
+        finished = dict.fromkeys((*self.finished, *changes.finished))
+        waiting = [one for place, one in queued.items() if place not in finished]
+        episodes = {(one.sink, one.notification.episode): one for one in self.episodes} | changes.episodes
+        return StoredDeliveries(
+            tuple(sorted(waiting, key=lambda one: (one.sink, one.number))),
+            tuple(one for one in episodes.values() if one is not None),
+            tuple(finished),
+            self.damaged,
+        )
+
 
 def write(database: sqlite3.Connection, changes: DeliveryChanges) -> None:
     """Apply the changes inside the current transaction; raises ``sqlite3.Error``."""

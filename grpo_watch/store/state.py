@@ -5,6 +5,8 @@ Items, cursors, transitions and alerts of a batch are committed in one transacti
 
 from __future__ import annotations
 
+import hashlib
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -68,14 +70,6 @@ class StoredBatch:
     looked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """The start time (Unix seconds), messages, open episodes and ids of a daemon with its state in memory."""
-
-    began: float
-    messages: deliveries.DeliveryChanges = field(default_factory=deliveries.DeliveryChanges)
-
-
 @dataclass(slots=True)
 class _Tail:
     """A run's newest block, not sealed yet."""
@@ -93,8 +87,8 @@ class Store:
     Args:
         folder: the directory.
         now: Unix seconds.
-        mounts: the file that lists mounted file systems.
-        before: the handover of the previous daemon, if its state was in memory.
+        mounts: where the mounted file systems are listed.
+        began: when a daemon that kept its state in memory began, whose place this one takes (Unix seconds).
 
     Raises:
         StateInUseError: another daemon holds the directory.
@@ -102,44 +96,34 @@ class Store:
     """
 
     def __init__(
-        self, folder: Path, now: float, mounts: Path = Path("/proc/self/mounts"), before: Handover | None = None
+        self, folder: Path, now: float, mounts: Path = Path("/proc/self/mounts"), *, began: float | None = None
     ) -> None:
-        self.folder, self.missing = folder, ""
-        self.ahead = before is not None
-        """Whether the stored messages are newer than the stored runs."""
-        self._lock, before = StateLock(folder), before or Handover(now)
+        self.folder = folder
+        self.missing = ""
+        self._lock = StateLock(folder)
         try:
-            try:
-                self._begin(open_database(folder, now, mounts), now, before)
-            except (StateNotReadyError, StoreError) as error:
-                self.missing = str(error)
-                self._begin(in_memory(), now, before)
+            self._database = open_database(folder, now, mounts)
+        except StateNotReadyError as error:
+            self.missing, self._database = str(error), in_memory()
         except BaseException:
             self._lock.release()
             raise
-
-    def _begin(self, database: sqlite3.Connection, now: float, before: Handover) -> None:
-        self._database = database
-        self._numbers: dict[str, int] = dict(database.execute("SELECT name, id FROM runs").fetchall())
+        self._numbers: dict[str, int] = dict(self._database.execute("SELECT name, id FROM runs").fetchall())
         self._tails: dict[str, _Tail] = {}
-        self.started = _started(database, before.began)
+        self.started = _started(self._database, now if began is None else began)
         """When the first daemon with this state began (Unix seconds)."""
-        self._node = None if self.missing else _node(self.folder)
-        damaged = put_aside(self.folder, now)
-        try:
-            self.commit((), deliveries.salvage(damaged, now) if damaged.exists() else None)
-            self.commit((), before.messages.behind(self.messages().queued))
-        except StoreError:
-            database.close()
-            raise
+        self._node = None if self.missing else _node(folder)
+        damaged = put_aside(folder, now)
+        if damaged.exists():
+            self.commit((), deliveries.salvage(damaged, now))
 
     def could_be_kept(self) -> bool:
         """Whether a state in memory could be opened on disk now."""
         return could_open(self.folder)
 
-    def handover(self, now: float) -> Handover:
-        """The data for the daemon that takes over; ``now`` is Unix seconds."""
-        return Handover(self.started, deliveries.taken_from(self._database, now))
+    def handover(self, now: float) -> deliveries.DeliveryChanges:
+        """The messages, open episodes and ids of what is done (at ``now``, Unix seconds), for another store."""
+        return deliveries.taken_from(self._database, now)
 
     def close(self) -> None:
         """Close the database and release the directory."""
@@ -266,11 +250,15 @@ class Store:
         with self._transaction():
             self._run("UPDATE runs SET ended = NULL, noted = NULL WHERE id = ?", run)
 
-    def prune(self, now: float, days: float, max_bytes: float) -> None:
-        """Archive runs that ended more than ``days`` ago, then the oldest ended ones while the state is too large."""
+    def prune(self, now: float, days: float, max_bytes: float) -> list[str]:
+        """Archive runs that ended more than ``days`` ago, then the oldest ended ones while the state is too large.
+
+        Returns their names. A run that still continues is never touched.
+        """
         with _reading():
             deliveries.prune(self._database, now - LEDGER_SECONDS)
         ended = sorted((run.ended, run.name) for run in self.runs() if run.ended is not None and not run.archived)
+        archived: list[str] = []
         for moment, name in ended:
             if moment > now - days * 86_400 and self.size() <= max_bytes:
                 break
@@ -279,6 +267,8 @@ class Store:
                 deliveries.forget(self._database, name)
             with _reading():
                 self._database.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
+            archived.append(name)
+        return archived
 
     def abandon(self, names: Iterable[str], before: float) -> dict[str, int]:
         """Drop messages waiting since before ``before`` for receivers not in ``names``; returns counts by receiver."""
@@ -391,6 +381,14 @@ def _node(folder: Path) -> int | None:
         return (folder / FILE).stat().st_ino
     except OSError:
         return None
+
+
+def slug(run: str) -> str:
+    """A run's name as one path segment of the API; a name that has to be changed gets a mark of the original."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", run)
+    if plain == run and run not in {".", ".."}:
+        return run
+    return f"{plain.strip('-.')}-{hashlib.blake2b(run.encode('utf-8', 'replace'), digest_size=3).hexdigest()}"
 
 
 def _free(wanted: str, identity: str, taken: Mapping[str, int]) -> str:

@@ -35,7 +35,6 @@ from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.sources.checkpoints.source import SETTLED
 from grpo_watch.sources.discovery.discover import Discoverer
 from grpo_watch.sources.files.reading import BUDGET
-from grpo_watch.store.state import StoreError
 from grpo_watch.web.run_pages import columns_document
 from tests.support.bundles import RECORDED, bundled_runs, unpack
 from tests.support.high import Run
@@ -719,23 +718,6 @@ def test_a_state_that_is_locked_at_the_start_is_taken_up_once_it_is_free(
     assert findings(live.run()) == seen
     assert live.daemon.snapshot().state_ok is True
     assert not live.daemon.begins_again
-    live.close()
-
-
-def test_it_begins_again_for_other_receivers_once_all_is_stored(
-    frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    live = Live(frozen, tmp_path / "state", now=RECORDED, outdated=lambda: True)
-
-    def full(*_: object) -> None:
-        raise StoreError("database or disk is full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(live.store, "commit", full)
-        live.settle()
-        assert not live.daemon.begins_again
-    live.settle(20)
-    assert live.daemon.begins_again
     live.close()
 
 

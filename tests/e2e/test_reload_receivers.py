@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.support.bundles import unpack
-from tests.support.process import Process, until, watching
+from tests.support.process import until, watching
 from tests.support.receiving import Receiving, receiving, secret_file
 
 FROZEN = "ms-swift-4.6.0-04b-frozen-optnoop-full"
@@ -24,16 +22,9 @@ def reported(hook: Receiving) -> list[tuple[str, str]]:
     return [(document["status"], document["id"]) for document in documents if document["rule"] == KL]
 
 
-def metrics(daemon: Process) -> str:
-    """Nothing while the watch begins again."""
-    with suppress(httpx.TransportError):
-        return daemon.get("/metrics")
-    return ""
-
-
 @pytest.mark.slow
 def test_receivers_are_added_changed_and_removed_while_it_runs(tmp_path: Path) -> None:
-    """Each gets what fires once, from a watch that begins again in its process; a broken secret is reported."""
+    """Each gets what fires once; the answer of one that was removed is not waited for; a broken secret is reported."""
     run = unpack(FROZEN, tmp_path / "runs")
     for console in run.rglob("*.log"):
         console.unlink()
@@ -65,11 +56,11 @@ def test_receivers_are_added_changed_and_removed_while_it_runs(tmp_path: Path) -
             secret_file(tmp_path / "hmac", "geheim")
             daemon.child.send_signal(signal.SIGHUP)
             until(lambda: reported(second), daemon.child)
-            until(lambda: f"{RELOADED} 1.0" in metrics(daemon), daemon.child)
+            until(lambda: f"{RELOADED} 1.0" in daemon.get("/metrics"), daemon.child)
 
             sinks(f"name: added, url: '{third.url}'", "name: gone, url: 'http://receiver.invalid/'")
             daemon.child.send_signal(signal.SIGHUP)
-            until(lambda: 'grpo_watch_delivery_queue_length{sink="gone"} 1.0' in metrics(daemon), daemon.child)
+            until(lambda: 'grpo_watch_delivery_queue_length{sink="gone"} 1.0' in daemon.get("/metrics"), daemon.child)
             assert 'grpo_watch_delivery_queue_length{sink="stays"}' not in daemon.get("/metrics")
 
             sinks(stays, f"name: added, url: '{third.url}'")

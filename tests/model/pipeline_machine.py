@@ -78,11 +78,12 @@ class PipelineMachine(RuleBasedStateMachine):
         self.start()
         self.settle()
 
-    def start(self, early: str = "", receivers: Iterable[str] = ROUTES) -> None:
+    def start(self, early: str = "") -> None:
         """A process begins, and reads what is stored; a receiver may take a message before discovery has looked."""
         self.store = Store(self.folder / "state", self.wall)
         self._commit = self.store.commit
-        self.dispatcher = NotificationDispatcher(self.routed(receivers))
+        self.dispatcher = NotificationDispatcher(self.routed(ROUTES))
+        self.brought: list[RoutedReceiver] | None = None
         self.daemon = Daemon(
             StateWriter(self.store),
             self.load,
@@ -90,6 +91,7 @@ class PipelineMachine(RuleBasedStateMachine):
             clock=SteadyClock(lambda: self.wall, lambda: self.timer),
             timer=lambda: self.timer,
             dispatcher=self.dispatcher,
+            receivers=self.take_brought,
         )
         self.update_workers()
         self.discoverer = Discoverer()
@@ -108,6 +110,11 @@ class PipelineMachine(RuleBasedStateMachine):
     def routed(self, names: Iterable[str]) -> list[RoutedReceiver]:
         """These receivers, in their order."""
         return [RoutedReceiver(self.wires[name].receiver(), route) for name, route in ROUTES.items() if name in names]
+
+    def take_brought(self) -> list[RoutedReceiver] | None:
+        """What a SIGHUP brought."""
+        brought, self.brought = self.brought, None
+        return brought
 
     def load(self) -> RuleSet:
         """The rules as their files are now."""
@@ -186,18 +193,16 @@ class PipelineMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["plain", "digests", "critical"]), while_away=st.integers(0, 3))
     def receivers_change(self, name: str, while_away: int) -> None:
-        """SIGHUP takes a receiver out, so that the watch begins again; another SIGHUP brings it back."""
-        self.daemon.turn()
-        if not self.daemon.snapshot().state_ok:  # it waits until all is stored
-            return
+        """SIGHUP takes a receiver out, the engine turns, and another SIGHUP brings it back."""
         before = self.steps()
-        self.daemon.close()
-        self.start(receivers={*ROUTES} - {name})
+        self.brought = self.routed({*ROUTES} - {name})
+        self.daemon.turn()
         for _ in range(while_away):
             self.wait(1.1)
         self.debts[name].away += [Absence(run, before[run], until) for run, until in self.steps().items()]
-        self.daemon.close()
-        self.start()
+        self.brought = self.routed(ROUTES)
+        self.daemon.turn()
+        self.update_workers()
 
     @rule(name=st.sampled_from(list(ROUTES)), answers=st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=6))
     def send(self, name: str, answers: list[str]) -> None:

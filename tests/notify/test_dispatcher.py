@@ -16,14 +16,14 @@ from grpo_watch.config.schema import Mute
 from grpo_watch.daemon.dispatcher import NotificationDispatcher
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.errors import StateNotReadyError
-from grpo_watch.notify.receiver import DeliveryOutcome, Route
+from grpo_watch.notify.receiver import DeliveryOutcome, Route, RoutedReceiver
 from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.messages import Message, Notification
 from grpo_watch.store.state import StoreError
 from tests.support.bundles import RECORDED, unpack
 from tests.support.frozen_run import FrozenRun
 from tests.support.live import Live
-from tests.support.postbox import DELIVERED, REFUSED, RETRY, ids
+from tests.support.postbox import DELIVERED, REFUSED, RETRY, Named, ids
 from tests.support.receiving import a_notification
 
 KL = "kl-stuck-at-zero"
@@ -249,18 +249,59 @@ def test_messages_for_a_receiver_that_is_not_configured_any_more_are_reported(
     live.close()
 
 
+def named(*routed: tuple[str, Route]) -> list[RoutedReceiver]:
+    return [RoutedReceiver(Named(name), route) for name, route in routed]  # type: ignore[arg-type]
+
+
+def test_receivers_change_while_the_watch_runs(frozen: FrozenRun, caplog: pytest.LogCaptureFixture) -> None:
+    """A new one gets what fires; what waits for a removed one is reported, kept, and sent once it is back."""
+    frozen.write(3)
+    live, dispatcher = frozen.start(("stays", Route()), ("old", Route()))
+    frozen.more(live, 40)
+    (fired,) = sent_to(live, dispatcher, "stays")
+    live.follow(*named(("new", Route()), ("stays", Route())))
+    (warned,) = [record for record in caplog.records if "not configured" in record.message]
+    assert (warned.fields["sink"], warned.fields["waiting"]) == ("old", 1)  # type: ignore[attr-defined]
+    assert set(dispatcher.lengths()) == {"new", "stays"}
+    assert [ids(messages) for messages in sent(live, dispatcher)] == [[fired.id], []]
+    live.follow(*named(("stays", Route()), ("old", Route())))
+    assert [ids(messages) for messages in sent(live, dispatcher)] == [[], [fired.id]]
+    live.kill()
+    live, dispatcher = frozen.start(("stays", Route()), ("old", Route()), ("new", Route()))
+    assert sent(live, dispatcher) == [[], [], []]
+    live.close()
+
+
 def test_a_receiver_that_changes_keeps_what_waits_and_gets_what_it_wants_now(frozen: FrozenRun) -> None:
     """At first it wants nothing of this rule; then it does, and later nothing again."""
     frozen.write(3)
     live, dispatcher = frozen.start(("hook", Route(rules=("run-*",))))
     frozen.more(live, 40)
     assert sent(live, dispatcher) == [[]]
-    live.close()
-    live, dispatcher = frozen.start(("hook", Route()))
+    live.follow(*named(("hook", Route())))
     assert rules(sent(live, dispatcher, RETRY)[0]) == [("firing", KL)]
-    live.close()
-    live, dispatcher = frozen.start(("hook", Route(rules=("run-*",))))
+    live.follow(*named(("hook", Route(rules=("run-*",)))))
     assert rules(sent(live, dispatcher)[0]) == [("firing", KL)]
+    live.close()
+
+
+def test_the_answer_to_what_is_under_way_to_a_removed_receiver_is_stored(frozen: FrozenRun) -> None:
+    """Its delivery worker ends by itself; its answers still count: nothing is sent again once the receiver is back."""
+    frozen.write(3)
+    live, dispatcher = frozen.start(("hook", Route()))
+    frozen.more(live, 40)
+    (outbox,) = dispatcher.outboxes
+    with outbox.carried:
+        job = outbox.take(live.timer, live.now)
+        assert isinstance(job, Message)
+        live.follow()
+        live.daemon.turn()
+        outbox.settle(job, DELIVERED, live.timer, live.now)
+    live.daemon.turn()
+    assert dispatcher.counts() == {("hook", "delivered"): 1}
+    live.follow(*named(("hook", Route())))
+    assert dispatcher.outboxes[0] is not outbox
+    assert sent(live, dispatcher) == [[]]
     live.close()
 
 
@@ -270,19 +311,31 @@ def test_what_ended_while_a_receiver_was_not_configured_is_reported_once_it_is(f
     live, dispatcher = frozen.start(("stays", Route()), ("away", Route()))
     frozen.more(live, 40)
     assert [rules(messages) for messages in sent(live, dispatcher)] == [[("firing", KL)]] * 2
-    live.close()
-    live, dispatcher = frozen.start(("stays", Route()))
+    live.follow(*named(("stays", Route())))
     frozen.recover(live)
     (ended,) = [message for message in sent(live, dispatcher)[0] if message.rule == KL]
     assert ended.status == "resolved"
-    live.close()
-    live, dispatcher = frozen.start(("stays", Route()), ("away", Route()))
+    live.follow(*named(("stays", Route()), ("away", Route())))
     nothing, (digest,) = sent(live, dispatcher)
     assert nothing == []
     assert [(part.id, part.status) for part in digest.parts if part.rule == KL] == [(ended.id, "resolved")]
     live.kill()
     live, dispatcher = frozen.start(("stays", Route()), ("away", Route()))
     assert sent(live, dispatcher) == [[], []]
+    live.close()
+
+
+def test_what_fires_when_a_receiver_is_back_goes_before_what_is_read_then(frozen: FrozenRun) -> None:
+    """The rows that end it are read in the same turn."""
+    frozen.write(3)
+    live, dispatcher = frozen.start(("stays", Route()))
+    frozen.more(live, 40)
+    frozen.write_recovery(live)
+    live.now += 1.1
+    live.follow(*named(("stays", Route()), ("new", Route())))
+    live.settle()
+    _, (digest,) = sent(live, dispatcher)
+    assert [part.status for part in digest.parts if part.rule == KL] == ["firing", "resolved"]
     live.close()
 
 
@@ -320,8 +373,7 @@ def test_a_receiver_that_is_back_at_a_restart_gets_the_end_it_missed_before_a_ne
     live, dispatcher = frozen.start(("stays", Route()), ("away", Route()))
     frozen.more(live, 40)
     assert [rules(messages) for messages in sent(live, dispatcher)] == [[("firing", KL)]] * 2
-    live.close()
-    live, dispatcher = frozen.start(("stays", Route()))
+    live.follow(*named(("stays", Route())))
     frozen.recover(live)
     (ended,) = [message for message in flat(sent(live, dispatcher)[0]) if message.rule == KL]
     frozen.write_relapse(live)
@@ -340,8 +392,7 @@ def test_what_waits_for_a_removed_receiver_is_given_up_after_a_week(
     frozen.write(3)
     live, _ = frozen.start(("stays", Route()), ("old", Route()))
     frozen.more(live, 40)
-    live.close()
-    live, _ = frozen.start(("stays", Route()))
+    live.follow(*named(("stays", Route())))
     for day, waiting in ((6.9, {"old", "stays"}), (7.1, {"stays"})):
         live.now = RECORDED + day * 86_400.0
         live.daemon.turn()
@@ -361,20 +412,42 @@ def test_what_was_given_up_and_still_fires_is_reported_once_its_receiver_is_back
     frozen.more(live, 40)
     (fired,) = sent_to(live, dispatcher, "stays")
     assert ids(sent_to(live, dispatcher, "told")) == [fired.id]
-    live.close()
-    live, dispatcher = frozen.start(("stays", Route(rules=(KL,))), **every)
+    live.follow(*named(("stays", Route(rules=(KL,)))))
     live.now = RECORDED + 7.1 * 86_400.0
     live.daemon.turn()
     assert live.store.messages().queued == ()
-    live.close()
-    frozen.now = live.now
-    with frozen.log.open("ab") as log:
-        log.write(frozen.rows[40])
-    live, dispatcher = frozen.start(*((name, Route(rules=(KL,))) for name in ("stays", "told", "old")), **every)
+    live.follow(*named(*((name, Route(rules=(KL,))) for name in ("stays", "told", "old"))))
     assert [ids(messages) for messages in sent(live, dispatcher)] == [[], [], [fired.id]]
     live.kill()
     live, dispatcher = frozen.start(("stays", Route()), ("told", Route()), ("old", Route()), **every)
     assert [[m for m in messages if m.rule == KL] for messages in sent(live, dispatcher)] == [[], [], []]
+    live.close()
+
+
+def test_what_was_sent_while_the_disk_is_full_counts_when_a_receiver_is_back(
+    frozen: FrozenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what waits by then is known, though none of it could be stored."""
+    frozen.write(3)
+    live, dispatcher = frozen.start(("stays", Route()), ("heard", Route()), ("deaf", Route()))
+
+    def full(*_: Any) -> None:
+        raise StoreError("database or disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(live.store, "commit", full)
+        frozen.more(live, 40)
+        (fired,) = sent_to(live, dispatcher, "stays")
+        assert ids(sent_to(live, dispatcher, "heard")) == [fired.id]
+        live.follow(*named(("stays", Route())))
+        live.daemon.turn()
+        live.follow(*named(("stays", Route()), ("heard", Route()), ("deaf", Route())))
+        assert dispatcher.lengths() == {"stays": 0, "heard": 0, "deaf": 1}
+        assert [ids(messages) for messages in sent(live, dispatcher)] == [[], [], [fired.id]]
+    live.settle(60.0)
+    live.kill()
+    live, dispatcher = frozen.start(("stays", Route()), ("heard", Route()), ("deaf", Route()))
+    assert sent(live, dispatcher) == [[], [], []]
     live.close()
 
 
@@ -553,6 +626,25 @@ def test_what_a_state_in_memory_left_goes_behind_what_waits() -> None:
     left = DeliveryChanges(queued=[Message("hook", a_notification(), number=1)], changed={("hook", "b"): (1, 1)})
     after = left.behind([Message("hook", a_notification(), number=4)])
     assert ([one.number for one in after.queued], after.changed) == ([5], {("hook", "b"): (1, 5)})
+
+
+def test_a_state_of_the_version_before_is_taken_over(frozen: FrozenRun) -> None:
+    """Its runs count as looked at, and what fires is sent once now that there are receivers."""
+    frozen.write(40)
+    live, _ = frozen.start(backlog=lambda: "none")
+    live.close()
+    path = frozen.folder / "state" / "state.db"
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            "DROP TABLE deliveries; DROP TABLE told; ALTER TABLE runs DROP COLUMN looked;"
+            "PRAGMA user_version = 1; PRAGMA application_id = 0;"
+            "CREATE TABLE deliveries (sink TEXT NOT NULL, transition TEXT NOT NULL, outcome TEXT NOT NULL,"
+            " tries INTEGER NOT NULL, due REAL, PRIMARY KEY (sink, transition));"
+        )
+    database.close()
+    live, dispatcher = frozen.start()
+    assert [message.rule for message in sent(live, dispatcher)[0]] == [KL]
+    live.close()
 
 
 def _other(reported: Notification) -> Notification:

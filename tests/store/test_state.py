@@ -23,12 +23,11 @@ import pytest
 from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import AlertState, ChannelKind, Cursor, RawRow, Reading, Severity, Transition, Verdict
 from grpo_watch.errors import StateInUseError, StateNotReadyError, UsageError
-from grpo_watch.metrics.daemon_snapshot import slug
 from grpo_watch.store import codec, database
 from grpo_watch.store.deliveries import DeliveryChanges
 from grpo_watch.store.lock import StateLock
 from grpo_watch.store.messages import Message, MessageState
-from grpo_watch.store.state import BLOCK_ITEMS, Store, StoredBatch, StoreError
+from grpo_watch.store.state import BLOCK_ITEMS, Store, StoredBatch, StoreError, slug
 from tests.support.live import transitions_in
 from tests.support.receiving import a_notification
 
@@ -158,18 +157,15 @@ def test_the_oldest_ended_runs_are_archived(store: Store) -> None:
     live = batch(1)
     live.run = "live"
     store.commit([live, batch(1, 2, transitions=[transition(7)], ended=2 * DAY, history=b"thin")])
-    store.prune(now=15 * DAY, days=14, max_bytes=1e9)
-    assert not store.runs()[0].archived
-    store.prune(now=17 * DAY, days=14, max_bytes=1e9)
-    assert store.runs()[0].archived
+    assert store.prune(now=15 * DAY, days=14, max_bytes=1e9) == []
+    assert store.prune(now=17 * DAY, days=14, max_bytes=1e9) == ["r"]
     assert list(store.items("r")) == []
     assert store.cursors("r") == {}
     assert transitions_in(store, "r") == [transition(7)]
     assert store.history("r") == b"thin"
     assert list(store.items("live")) == [row(1)]
     assert [run.archived for run in store.runs()] == [1, 0]
-    store.prune(now=900 * DAY, days=14, max_bytes=1)
-    assert [run.archived for run in store.runs()] == [1, 0]
+    assert store.prune(now=900 * DAY, days=14, max_bytes=1) == []
 
 
 def test_size_counts_and_shrinks(store: Store) -> None:
@@ -177,8 +173,7 @@ def test_size_counts_and_shrinks(store: Store) -> None:
     store.commit([StoredBatch("r", 1.0, items=[codec.encode_item(item) for item in noise], ended=1.0)])
     before = store.size()
     assert before > 200_000
-    store.prune(now=2.0, days=14, max_bytes=100_000)
-    assert store.runs()[0].archived
+    assert store.prune(now=2.0, days=14, max_bytes=100_000) == ["r"]
     assert store.size() < 100_000
 
 

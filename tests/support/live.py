@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import Transition
 from grpo_watch.engine.snapshot import RunSnapshot
 from grpo_watch.errors import GrpoWatchError
+from grpo_watch.notify.receiver import RoutedReceiver
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
 from grpo_watch.sources.discovery.discover import Discoverer, FoundRun
@@ -79,14 +80,14 @@ class Live:
         dispatcher: NotificationDispatcher | None = None,
         options: Callable[[FoundRun], WatchOptions] = lambda _: WatchOptions(),
         before: Live | None = None,
-        outdated: Callable[[], bool] = lambda: False,
         **plan: Any,
     ) -> None:
         self.now, self.timer, self.path = now, 0.0, path
         self.reported: list[RunSnapshot] = []
+        self._receivers: Sequence[RoutedReceiver] | None = None
         self.discoverer = Discoverer()
-        self.store = Store(state, now, before=before.state_writer.left if before else None)
-        self.state_writer = StateWriter(self.store)
+        self.store = Store(state, now, began=before.store.started if before else None)
+        self.state_writer = StateWriter(self.store, before.state_writer.left if before else None)
         self.daemon = Daemon(
             self.state_writer,
             rules,
@@ -97,8 +98,17 @@ class Live:
             plan=DaemonOptions(**plan),
             report=self.reported.append,
             dispatcher=dispatcher,
-            outdated=outdated,
+            receivers=self._brought,
         )
+
+    def follow(self, *routed: RoutedReceiver) -> None:
+        """As after a SIGHUP that brought these receivers."""
+        self._receivers = routed
+        self.daemon.turn()
+
+    def _brought(self) -> Sequence[RoutedReceiver] | None:
+        brought, self._receivers = self._receivers, None
+        return brought
 
     def look(self) -> None:
         """Let discovery look."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 from grpo_watch.notify.outbox import Outbox
 from grpo_watch.notify.receiver import DeliveryOutcome, DeliveryResult, Route, RoutedReceiver
-from grpo_watch.store import deliveries
-from grpo_watch.store.database import in_memory
 from grpo_watch.store.deliveries import DeliveryChanges, StoredDeliveries
 from grpo_watch.store.messages import Message, Notification
 
@@ -77,9 +74,7 @@ class Postbox:
 
     def kept(self) -> StoredDeliveries:
         """What a restart would find."""
-        with closing(in_memory()) as database:
-            deliveries.write(database, self.stored)
-            return deliveries.read(database)
+        return StoredDeliveries().after(self.stored)
 
 
 def ids(messages: Sequence[Notification]) -> list[str]:

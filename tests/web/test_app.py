@@ -21,13 +21,14 @@ from grpo_watch.engine.diagnosis import Finding
 from grpo_watch.engine.records import Severity
 from grpo_watch.engine.snapshot import RuleStatus, RuleView, RunSnapshot, RunVerdict
 from grpo_watch.errors import UsageError
-from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview, slug
+from grpo_watch.metrics.daemon_snapshot import DaemonSnapshot, RunOverview
 from grpo_watch.metrics.exposition import label_value
 from grpo_watch.report.charts import Sparkline, sparks
 from grpo_watch.report.check_document import RunReport, document
 from grpo_watch.report.series import Series, ThinnedColumns
 from grpo_watch.rules.packs import load_rules
 from grpo_watch.rules.rule_changes import RuleSet, rule_set
+from grpo_watch.store.state import slug
 from grpo_watch.web.app import make_app
 from grpo_watch.web.documents import brief_document, detail_document, rule_document
 from grpo_watch.web.server import SECURITY_HEADERS, Server, address, bind
