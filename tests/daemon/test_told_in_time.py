@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,7 +17,6 @@ from grpo_watch.daemon.run_reader import RunReader, WatchOptions
 from grpo_watch.daemon.run_registry import RunRegistry
 from grpo_watch.daemon.watched_run import WatchedRun
 from grpo_watch.engine.records import AlertState
-from grpo_watch.pipeline.secondary_channels import CONFLICT, ChannelAgreement
 from tests.support.bundles import RECORDED, unpack
 from tests.support.high import Run
 from tests.support.live import Live
@@ -208,21 +206,6 @@ def test_what_was_counted_of_a_run_before_it_begins_again_stays_counted(tmp_path
     runs[1].write(0.4)
     live.settle()
     assert records(live, "metrics-jsonl") == 10
-    live.close()
-
-
-def test_conflicts_that_are_withdrawn_are_counted_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last one stayed in the total, and counted twice when another one came."""
-    run, conflicts = Run(tmp_path), Counter[str]()
-    monkeypatch.setattr(ChannelAgreement, "conflicts", property(lambda _: conflicts))
-    live = Live(tmp_path / "runs", tmp_path / "state", now=run.path.stat().st_mtime)
-    counted = []
-    for count in (3, 0, 1):
-        conflicts = Counter({"logging.jsonl": count}) if count else Counter()
-        run.write(0.2)
-        live.settle()
-        counted.append(live.daemon.snapshot().errors["metrics-jsonl", CONFLICT])
-    assert counted == [3, 0, 1]
     live.close()
 
 

@@ -1,4 +1,4 @@
-"""Converts states that console readers stored before each stored its fields (up to commit 360873d1, or d536d39f)."""
+"""Converts the states that console readers stored in development versions, when each had a format of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELD = ("step", "values", "max_steps", "resolution")
 
 
 def older_state(state: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-    """Return a state in today's form; a damaged part is not converted, so its reader starts anew."""
+    """Return a state in today's form; a damaged part is not converted, so its reader starts empty."""
     if not any(mark in state for mark in MARKS):
         return state
     converted = {key: value for key, value in state.items() if key not in MARKS}

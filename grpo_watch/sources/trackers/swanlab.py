@@ -44,7 +44,7 @@ _FINISH, _SCALAR, _LOG = 11, 13, 16
 _KEY, _STEP, _TIME, _VALUE = 1, 2, 4, 5
 _LINE, _PRINTED_AT = 1, 3
 LONGEST_LINE = 1_000
-"""Characters of a printed line that are read; lines of an open traceback are kept in the cursor."""
+"""Characters of a printed line that are read."""
 
 
 class LoggedNumber(Struct, frozen=True):
