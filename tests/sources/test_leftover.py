@@ -6,6 +6,8 @@ import gzip
 import json
 import lzma
 import os
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,19 +27,47 @@ def problems(folder: Path) -> list[str]:
     return list(finder.problems)
 
 
-@pytest.mark.parametrize("name", ["run.zip", "run.tar.gz"])
-def test_an_archive_is_refused_with_what_to_do(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "log", "shown"),
+    [
+        ("run.zip", "out/train.jsonl", "out/train.jsonl"),
+        ("run.zip", "-lr[1]*.jsonl", r"'-lr\[1]\*.jsonl'"),  # unzip takes it for a pattern
+        ("run.tar.gz", "out/train.jsonl", "-- out/train.jsonl"),
+        ("run.tar.gz", "-lr[1]*.jsonl", "-- '-lr[1]*.jsonl'"),
+    ],
+)
+def test_an_archive_names_the_largest_log_in_it_and_how_to_read_it(
+    name: str,
+    log: str,
+    shown: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    rows = "".join(json.dumps({"step": n, "reward": n / 16, "kl": 0.01, "note": "x" * n}) + "\n" for n in range(40))
+    (tmp_path / "train.jsonl").write_text(rows)
+    (tmp_path / "a.py").write_text("")
     path = tmp_path / name
-    path.write_bytes(b"PK\x03\x04")
-    how = f"{path}: an archive: unpack it, or pipe the log in it into `grpo-watch check -`"
-    assert problems(tmp_path) == [how]
+    if name.endswith("zip"):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.write(tmp_path / "train.jsonl", log)
+            packed.write(tmp_path / "a.py", "a.py")
+    else:
+        with tarfile.open(path, "w:gz") as members:
+            members.add(tmp_path / "a.py", "a.py")
+            members.add(tmp_path / "train.jsonl", log)
+    (tmp_path / "train.jsonl").unlink()
+    how = f"{path} {shown} | grpo-watch check -"
+    (said,) = problems(tmp_path)
+    assert how in said
     assert run_cli(["check", str(path)]) == 3
-    assert how in capsys.readouterr().out
+    assert how in "".join(capsys.readouterr())
     monkeypatch.setenv("GRPO_WATCH_LANGUAGE", "zh")
-    assert run_cli(["check", str(path)]) == 3
-    assert "：这是压缩包：" in capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)  # two long paths in a sentence leave it in English
+    assert run_cli(["check", name]) == 3
+    said = "".join(capsys.readouterr())
+    assert "：这是压缩包：" in said
+    assert f"{name} {shown} | grpo-watch check -" in said
 
 
 UNREAD = "no metric row could be parsed; the first line that looks like one is "

@@ -19,7 +19,7 @@ from grpo_watch.sources.completions.rollout_dumps import holds_dump
 from grpo_watch.sources.console.collector_prefixes import WRAPS_TEXT
 from grpo_watch.sources.console.source import lone_score, signs_of
 from grpo_watch.sources.discovery.channels import TRACKERS, ChannelContent
-from grpo_watch.sources.files.decompress import ARCHIVED, ARCHIVES, WINDOW, ends_of, unpacked_name
+from grpo_watch.sources.files.decompress import WINDOW, archive, ends_of, unpacked_name
 from grpo_watch.sources.rows.document import MAY_HOLD_ROWS, YAML, holds_document, holds_rows, nests_rows, whole_text
 from grpo_watch.sources.rows.html_tables import HTML, holds_html_table
 from grpo_watch.sources.rows.jsonl import decode, in_pieces, rewards_by_step
@@ -159,9 +159,9 @@ def _sniff(path: Path, roots: Sequence[Path], *, named: bool) -> SniffedFile:
         return SniffedFile(next((what for what, tracker in trackers if tracker.holds(path, roots)), None))
     if not (named or name.endswith(MAY_HOLD) or CONSOLE_NAME.fullmatch(name) or path.parent.name == OF_METRICS):
         return SniffedFile(None)
-    if name.endswith(ARCHIVES):
-        return SniffedFile(None, problem=ARCHIVED)
     try:
+        if named and (how := archive(path, roots)):
+            return SniffedFile(None, problem=how)
         return _by_content(path, roots, named=named)
     except (OSError, SourceError) as error:
         if lacking(error):

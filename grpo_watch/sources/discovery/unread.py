@@ -17,16 +17,8 @@ from grpo_watch.frameworks.row_numbers import flat, place
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.look import WalkedFolder
-from grpo_watch.sources.discovery.sniff import (
-    ABOUT,
-    CONSOLE_NAME,
-    UNREAD,
-    SniffedFile,
-    Sniffer,
-    holds_log,
-    lone_number,
-)
-from grpo_watch.sources.files.decompress import ARCHIVED, ARCHIVES, SUFFIXES, beginning, ends_of
+from grpo_watch.sources.discovery.sniff import ABOUT, CONSOLE_NAME, holds_log, lone_number
+from grpo_watch.sources.files.decompress import ARCHIVES, SUFFIXES, archive, beginning, ends_of
 from grpo_watch.sources.rows.document import YAML
 from grpo_watch.sources.rows.fields import fields_of
 from grpo_watch.sources.rows.jsonl import JsonlSource, decode
@@ -121,7 +113,7 @@ def unread_row(path: Path, roots: Sequence[Path]) -> str:
         OSError, SourceError: it can't be read.
     """
     if path.name.endswith(ARCHIVES):
-        return ARCHIVED
+        return archive(path, roots)
     head = beginning(path, roots, LOOKED_AT)
     if head.startswith(ZSTD):
         return f"compressed; zstdcat {shlex.quote(str(path))} | grpo-watch check -"

@@ -6,9 +6,13 @@ import bz2
 import codecs
 import lzma
 import os
+import shlex
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +40,13 @@ MAGIC = (GZIP, BZIP2, b"\xfd7zXZ\x00")
 """First bytes of gzip, bzip2 and xz."""
 LONGEST_MAGIC = 6
 SUFFIXES = (".gz", ".bz2", ".xz")
-"""Suffixes of compressed logs."""
+"""Names of compressed logs end so."""
+ZIP, TAR_MARK = b"PK\x03\x04", slice(257, 262)
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", *(f".tar{each}" for each in SUFFIXES))
-ARCHIVED = "an archive: unpack it, or pipe the log in it into `grpo-watch check -`"
+UNZIPS_OWN = re.compile(r"[\\*?\[]")
+"""What ``unzip`` takes for a pattern in the name of a file."""
+LOG_NAME = re.compile(r"\.(?:log|jsonl|csv|out|txt)$|trainer_state\.json$|tfevents|\.wandb$")
+DAMAGED = (OSError, ValueError, tarfile.TarError, zipfile.BadZipFile)
 
 
 def is_packed(head: bytes) -> bool:
@@ -251,6 +259,34 @@ def beginning(path: Path, roots: Sequence[Path], size: int) -> bytes:
             parts.append(part)
             at += len(part)
     return b"".join(parts)
+
+
+def archive(path: Path, roots: Sequence[Path]) -> str:
+    """What to do with an archive of files (zip, tar), and which log in it is read then; empty for any other file.
+
+    Raises:
+        OSError, SourceError: it can't be opened.
+    """
+    head = beginning(path, roots, PIECE)
+    zipped = head.startswith(ZIP)
+    if not zipped and head[TAR_MARK] != b"ustar":
+        return ""
+    members: list[tuple[int, str]] = []
+    with os.fdopen(open_regular(path, roots), "rb") as file, suppress(*DAMAGED):
+        if not zipped:  # what the first piece of its text shows, however it is packed
+            members += ((one.size, one.name) for one in tarfile.TarFile(fileobj=BytesIO(head)) if one.isfile())
+        elif os.fstat(file.fileno()).st_size <= LARGEST:
+            members += ((one.file_size, one.filename) for one in zipfile.ZipFile(file).infolist())
+    logs = [one for one in members if LOG_NAME.search(one[1])]
+    if not logs and not path.name.endswith(ARCHIVES):
+        return ""
+    name = max(logs or [(0, "NAME")])[1]
+    command = (
+        ["unzip", "-p", str(path), UNZIPS_OWN.sub(r"\\\g<0>", name)]
+        if zipped
+        else ["tar", "-xOf", str(path), "--", name]
+    )
+    return f"an archive: {shlex.join(command)} | grpo-watch check - (or unpack it)"
 
 
 def _reader(data: bytes) -> Any:
