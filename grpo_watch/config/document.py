@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from grpo_watch import lazy_re as re
 from grpo_watch.errors import FilePlace, LocatedError
-from grpo_watch.shipped_yaml import SAFE_LOADER, refuse_bombs
+from grpo_watch.shipped_yaml import SAFE_LOADER, YamlBombError, refuse_bombs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -99,7 +99,8 @@ def parse_document(text: str, file: str, error: type[LocatedError]) -> Document:
             and "\t" in text.splitlines()[mark.line][: mark.column + 1]
         ):
             raise error("a tab can't indent YAML", place, "use spaces") from None
-        raise error(f"is not valid YAML: {problem.problem or problem.context}", place) from None
+        refused = f"{problem.problem} are not allowed" if isinstance(problem, YamlBombError) else ""
+        raise error(refused or f"is not valid YAML: {problem.problem or problem.context}", place) from None
     except yaml.YAMLError as problem:
         raise error(f"is not valid YAML: {str(problem).splitlines()[0]}", FilePlace(file)) from None
     finally:

@@ -162,7 +162,7 @@ def converted(model: type[_Model], value: object, folder: Path = Path(), *, stri
 _WANTED: Mapping[type, str] = MappingProxyType(
     {
         SecretFile: "must be the path of a file that contains the secret",
-        Path: "must be the path of a file",
+        Path: "must be a path",
         Url: "a URL must start with http:// or https://",
     }
 )

@@ -62,7 +62,7 @@ def test_the_schema_takes_what_the_settings_take(capsys: pytest.CaptureFixture[s
             "sinks: [{type: webhook, url: 'http://h/', only_rules: ['kl-*', duplicate-completion]}]",
             "grpo-watch.yaml: sinks.0.only_rules: no rule is called 'duplicate-completion' (did you mean duplicate-",
         ),
-        ("rules: [{name: mine, when: kl > 1}]", "grpo-watch.yaml:1:9: rules.0: must be the path of a file"),
+        ("rules: [{name: mine, when: kl > 1}]", "grpo-watch.yaml:1:9: rules.0: must be a path"),
     ],
 )
 def test_a_mistake_that_would_keep_alerts_back_is_named(

@@ -136,10 +136,10 @@ def test_overlays_disable_add_and_follow_each_other(packs: Path) -> None:
         ("- name: spike\n  - name: spike", "3:11: spike is defined twice (first in line 2)"),
         ("- name: spike\n    name: spike", "3:5: duplicate key 'name' (first in line 2)"),
         ("- spike", "2:5: a rule must be a mapping that starts with `- name:`"),
-        ("- &a {name: spike}\n  - *a", "3:5: is not valid YAML: aliases (*name)"),
+        ("- &a {name: spike}\n  - *a", "3:5: aliases (*name) are not allowed"),
         ("- name: !!python/name:os.getcwd x", "2:11: is not valid YAML: could not determine a constructor"),
         ("- name: [", "3:1: is not valid YAML: "),
-        ("- name: " + "[" * 40 + "]" * 40, "2:38: is not valid YAML: more than 30 levels"),
+        ("- name: " + "[" * 40 + "]" * 40, "2:38: more than 30 levels are not allowed"),
     ],
 )
 def test_mistakes_name_file_line_column_and_fix(packs: Path, entry: str, message: str) -> None:

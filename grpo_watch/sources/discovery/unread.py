@@ -17,7 +17,15 @@ from grpo_watch.frameworks.row_numbers import flat, place
 from grpo_watch.sources.console.collector_prefixes import Envelope
 from grpo_watch.sources.console.source import ConsoleSource
 from grpo_watch.sources.discovery.look import WalkedFolder
-from grpo_watch.sources.discovery.sniff import ABOUT, CONSOLE_NAME, holds_log, lone_number
+from grpo_watch.sources.discovery.sniff import (
+    ABOUT,
+    CONSOLE_NAME,
+    UNREAD,
+    SniffedFile,
+    Sniffer,
+    holds_log,
+    lone_number,
+)
 from grpo_watch.sources.files.decompress import ARCHIVES, SUFFIXES, archive, beginning, ends_of
 from grpo_watch.sources.rows.document import YAML
 from grpo_watch.sources.rows.fields import fields_of
