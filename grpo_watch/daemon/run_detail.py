@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from array import array
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from math import isnan, nan
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from grpo_watch.daemon.run_reader import RunReader
 from grpo_watch.engine.record_parts import GroupSummary
@@ -20,7 +22,6 @@ from grpo_watch.metrics.daemon_snapshot import ChannelStatus
 from grpo_watch.pipeline.secondary_channels import CONFLICT
 from grpo_watch.report.charts import Sparkline, sparks
 from grpo_watch.report.series import LIVE_NUMBERS, LIVE_ROWS, Series, ThinnedColumns
-from grpo_watch.store.codec import DECODE_ERRORS, decode, encode
 
 BATCHES = 8
 GROUPS = 64
@@ -94,7 +95,9 @@ def _listed(group: GroupSummary) -> ListedGroup:
 
 
 STORED_ROWS = 1_000
-"""Approximate number of rows kept of an ended run."""
+"""About so many rows of an ended run stay."""
+_MARK = b"close-up 1\n"
+_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,36 +143,60 @@ class RunDetailRecorder:
         return self._drawn[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredDetail:
-    thinned: ThinnedColumns = field(default_factory=ThinnedColumns)
-    batches: tuple[BatchView, ...] = ()
-    keys: Mapping[str, str] = field(default_factory=dict)
-    sparks: Mapping[str, Sparkline] = field(default_factory=dict)
-
-
 def pack(detail: RunDetail) -> bytes:
-    """Serialise a run detail with its sparklines."""
-    thinned = detail.series.pick(detail.series.metrics, STORED_ROWS)
-    return zlib.compress(encode(_StoredDetail(thinned, detail.batches, detail.keys, sparks(detail.series))), 3)
+    """A run detail as few bytes; its sparklines come first and can be read without the rest."""
+    lines = {metric: asdict(spark) for metric, spark in sparks(detail.series).items()}
+    front = zlib.compress(json.dumps(lines).encode(), 3)
+    whole = {
+        "thinned": asdict(detail.series.pick(detail.series.metrics, STORED_ROWS)),
+        "batches": [asdict(batch) for batch in detail.batches],
+        "keys": dict(detail.keys),
+    }
+    rest = zlib.compress(json.dumps(whole, default=_text).encode(), 3)
+    return _MARK + len(front).to_bytes(_SIZE, "big") + front + rest
 
 
 def unpack(packed: bytes | None) -> RunDetail:
-    """The run detail that ``pack`` serialised; an empty one if the format is another."""
-    stored = _unpacked(packed)
-    return RunDetail(Series.of(stored.thinned), stored.batches, stored.keys)
+    """The run detail that ``pack`` was given; an empty one where it is of another format."""
+    if not packed or not packed.startswith(_MARK):
+        return RunDetail()
+    _, rest = _parts(packed)
+    stored = json.loads(zlib.decompress(rest))
+    stored["thinned"].pop("stride", None)  # of an older version
+    return RunDetail(
+        Series.of(ThinnedColumns(**stored["thinned"])),
+        tuple(BatchView(**_batch(each)) for each in stored["batches"]),
+        stored.get("keys", {}),
+    )
 
 
-def unpack_sparks(packed: bytes | None) -> Mapping[str, Sparkline]:
-    """The sparklines of a packed run detail."""
-    return _unpacked(packed).sparks
+def unpack_sparks(packed: bytes | None) -> dict[str, Sparkline]:
+    """Only the sparklines."""
+    if not packed or not packed.startswith(_MARK):
+        return {}
+    front, _ = _parts(packed)
+    return {metric: Sparkline(**spark) for metric, spark in json.loads(zlib.decompress(front)).items()}
 
 
-def _unpacked(packed: bytes | None) -> _StoredDetail:
-    try:
-        return decode(_StoredDetail, zlib.decompress(packed or b""))
-    except DECODE_ERRORS:
-        return _StoredDetail()
+def _parts(packed: bytes) -> tuple[bytes, bytes]:
+    begin = len(_MARK) + _SIZE
+    end = begin + int.from_bytes(packed[len(_MARK) : begin], "big")
+    return packed[begin:end], packed[end:]
+
+
+def _batch(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a batch; one that an older version stored lists no completions."""
+    listed = (
+        ListedGroup(b64decode(each["lengths"]), {n: b64decode(v) for n, v in each["scores"].items()}, (*each["shown"],))
+        for each in stored.get("listed", ())
+    )
+    return {**stored, "patterns": tuple(map(b64decode, stored["patterns"])), "listed": tuple(listed)}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    raise TypeError(type(value).__name__)
 
 
 Counts: TypeAlias = tuple[Counter[str], Counter[tuple[str, str]]]

@@ -6,24 +6,27 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 
+from grpo_watch.engine.alerts import Alert
 from grpo_watch.engine.records import (
     Activity,
     ChannelElected,
     ChannelOpened,
     CheckpointDigest,
     CompletionSummary,
+    Cursor,
     Item,
     Progress,
     RawRow,
     RunConfig,
     RunEvent,
     Tick,
+    Transition,
 )
+from grpo_watch.engine.snapshot import RunSnapshot
 
 T = TypeVar("T")
 
@@ -43,6 +46,9 @@ KINDS: tuple[type, ...] = (
 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _ENCODER = msgspec.msgpack.Encoder()
+_DECODERS: dict[type, msgspec.msgpack.Decoder[Any]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (*KINDS, Cursor, Transition, Alert, RunSnapshot)
+}
 _BLOCK = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw]])
 _ARRAY32 = b"\xdd"
 _LEVEL = 3
@@ -68,7 +74,7 @@ def decode_block(block: bytes) -> list[Item]:
     Raises:
         msgspec.MsgspecError, zlib.error, IndexError: the block is damaged (see ``DECODE_ERRORS``).
     """
-    return [_decoder(KINDS[number]).decode(raw) for number, raw in _BLOCK.decode(zlib.decompress(block))]
+    return [_DECODERS[KINDS[number]].decode(raw) for number, raw in _BLOCK.decode(zlib.decompress(block))]
 
 
 def split_block(block: bytes) -> list[bytes]:
@@ -85,14 +91,9 @@ def encode(value: object) -> bytes:
 
 
 def decode(kind: type[T], data: bytes) -> T:
-    """Decode a value that ``encode`` encoded; raises one of ``DECODE_ERRORS`` on damage."""
-    decoded: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # every class has a hash
+    """The value that ``encode`` made these bytes of; raises one of ``DECODE_ERRORS`` on damage."""
+    decoded: T = _DECODERS[kind].decode(data)
     return decoded
-
-
-@cache
-def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
 
 
 def storable(value: Any) -> Any:
@@ -103,7 +104,7 @@ def storable(value: Any) -> Any:
         return max(_INTEGERS[0], min(value, _INTEGERS[1]))
     if isinstance(value, Mapping):
         return {storable(key): storable(inner) for key, inner in value.items()}
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, tuple):
         kept = tuple(storable(inner) for inner in value)
         return RawRow(*kept) if isinstance(value, RawRow) else kept
     if is_dataclass(value) and not isinstance(value, type):

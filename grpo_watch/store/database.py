@@ -18,8 +18,8 @@ FILE = "state.db"
 OWNER_READS = 0o600
 VERSION = 2
 MARK = 0x67_77_00_00
-"""The application id in SQLite's header is this (``gw``) plus the format version: a second copy of the version, so that
-a damaged one is not taken for a newer program's."""
+"""The application's id in SQLite's header is this (``gw``) plus the format: the version a second time, so that a
+damaged version is not taken for a newer program's, nor for an older one's, whose upgrade would drop tables."""
 CHECKED_BYTES = 64 * 1024 * 1024
 """Larger databases are not checked page by page at the start (0.3 s at this size); damage shows when it is read …"""
 SUSPECT = "state.suspect"
@@ -43,6 +43,16 @@ CREATE TABLE alerts (
 CREATE TABLE fingerprints (run INTEGER NOT NULL, rule TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (run, rule));
 {deliveries.SCHEMA}
 """
+UPGRADES = {
+    1: (
+        "DROP TABLE deliveries",
+        "ALTER TABLE runs ADD COLUMN looked INTEGER NOT NULL DEFAULT 0",
+        "UPDATE runs SET looked = 1",
+        deliveries.SCHEMA,
+    )
+}
+"""What makes a database of this version one of the next."""
+
 OF_THE_MACHINE = (
     "disk is full",
     "disk I/O error",
@@ -169,6 +179,9 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
         if found != "ok":
             raise sqlite3.DatabaseError(found)
         path.with_name(SUSPECT).unlink(missing_ok=True)
+    for older in range(version or VERSION, VERSION):
+        script = "; ".join(UPGRADES[older])
+        database.executescript(f"BEGIN IMMEDIATE; {script} {_numbered(older + 1)}; COMMIT")
     for query in _READ_FIRST:
         deque(database.execute(query), maxlen=0)
     database.executescript(f"BEGIN IMMEDIATE; {_numbered(VERSION)}; COMMIT")  # a read-only or full disk shows here
@@ -186,7 +199,7 @@ def _format(database: sqlite3.Connection) -> int:
     """
     (version,) = database.execute("PRAGMA user_version").fetchone()
     (mark,) = database.execute("PRAGMA application_id").fetchone()
-    unmarked = mark == 0 and version in {0, VERSION}  # it is new, or older than the mark
+    unmarked = mark == 0 and 0 <= version <= VERSION  # it is new, or made before there was a mark
     if not unmarked and mark != MARK + version:
         raise sqlite3.DatabaseError(f"the header says format {version}, and {mark:#x}, which is not the same")
     return int(version)
