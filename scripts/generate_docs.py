@@ -25,6 +25,7 @@ from grpo_watch.rules.runbook import parameter_table, runbook_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PARAMETERS = ("<!-- parameters:begin -->", "<!-- parameters:end -->")
+RULE_NAMES = ("<!-- rules:begin -->", "<!-- rules:end -->")
 CHECKS = ("<!-- checks:begin -->", "<!-- checks:end -->")
 PAYLOADS = ("<!-- payloads:begin -->", "<!-- payloads:end -->")
 INHIBITIONS = ("  # frozen policy: begin (make docs)", "  # frozen policy: end")
@@ -63,6 +64,8 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "metrics.md", metrics_page()
     yield from frameworks_page.documents(ROOT / "docs")
     yield from rules_pages.documents(ROOT)
+    changelog, shipped = ROOT / "CHANGELOG.md", {rule.name: rule for rule in load_rules()}
+    yield changelog, between(changelog.read_text(), rules_pages.names(ROOT, shipped), RULE_NAMES)
     yield from advisories_page.documents(ROOT / "docs")
     yield from quoted_figures.documents(ROOT)
     yield ROOT / "rules" / "prometheus" / "grpo-runs.rules.yaml", prometheus_rules.page(load_rules())

@@ -1,9 +1,10 @@
-"""Writes docs/rules.md: every rule, how it ships, what it needs, and the way to its runbook."""
+"""Writes docs/rules.md (each rule, how it ships, what it needs, its runbook) and the list of rules in the changelog."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 
 from frameworks_page import table
 
@@ -47,13 +48,24 @@ def documents(root: Path) -> Iterator[tuple[Path, str]]:
 def index(root: Path, rules: Mapping[str, Rule]) -> str:
     """A table per family, in the order of its pack."""
     parts = [INDEX_HEAD]
-    for family in FAMILIES:
-        pack = root / "rules" / f"{family}.yaml"
-        title, _, about = pack.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(": ")
-        own = sorted((rule for rule in rules.values() if file_of(rule) == pack.name), key=line_of)
+    for title, about, own in by_family(root, rules):
         rows = (row(root, rule, catalogue()[rule.name]) for rule in own)
         parts.append(f"## {title}\n\n{about[0].upper()}{about[1:]}\n\n{table(COLUMNS, rows)}")
     return "\n".join(parts)
+
+
+def names(root: Path, rules: Mapping[str, Rule]) -> str:
+    """The rules of each family as an item of the changelog."""
+    items = (f"- {title}: {', '.join(f'`{rule.name}`' for rule in own)}." for title, _, own in by_family(root, rules))
+    return "".join(f"{fill(item, 130, subsequent_indent='  ', break_on_hyphens=False)}\n" for item in items)
+
+
+def by_family(root: Path, rules: Mapping[str, Rule]) -> Iterator[tuple[str, str, Sequence[Rule]]]:
+    """Title and description of each pack, and its rules in their order."""
+    for family in FAMILIES:
+        pack = root / "rules" / f"{family}.yaml"
+        title, _, about = pack.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(": ")
+        yield title, about, sorted((rule for rule in rules.values() if file_of(rule) == pack.name), key=line_of)
 
 
 def row(root: Path, rule: Rule, detector: type[Detector]) -> tuple[str, ...]:

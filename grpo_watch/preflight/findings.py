@@ -88,7 +88,7 @@ def document(assessment: Assessment) -> dict[str, Any]:
         "framework_version": assessment.version,
         "framework_version_from": assessment.version_origin,
         "ok": exit_code(assessment) == FINE,
-        "problems": [_given(asdict(problem), "says") for problem in assessment.problems],
+        "problems": [{"check": problem.check, **_given(asdict(problem), "says")} for problem in assessment.problems],
         "suggestions": [{**suggestion.changes, "why": suggestion.why} for suggestion in assessment.suggestions],
         "prediction": None if assessment.prediction is None else _prediction(assessment.prediction),
         "missing": list(assessment.missing),

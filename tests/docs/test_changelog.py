@@ -1,4 +1,4 @@
-"""The changelog names what users look for in it: each rule and receiver."""
+"""The changelog names each receiver; `make docs` writes its list of rules."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from grpo_watch.config.schema import SINKS
-from grpo_watch.rules.packs import load_rules
 
 CHANGELOG = Path("CHANGELOG.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("rule", [rule.name for rule in load_rules()])
-def test_each_rule_is_listed(rule: str) -> None:
-    assert f"`{rule}`" in CHANGELOG
 
 
 @pytest.mark.parametrize("kind", sorted(str(sink.__struct_config__.tag) for sink in SINKS))
