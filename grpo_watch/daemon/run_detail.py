@@ -95,7 +95,7 @@ def _listed(group: GroupSummary) -> ListedGroup:
 
 
 STORED_ROWS = 1_000
-"""About so many rows of an ended run stay."""
+"""Approximate number of rows kept of an ended run."""
 _MARK = b"close-up 1\n"
 _SIZE = 4
 
@@ -144,7 +144,7 @@ class RunDetailRecorder:
 
 
 def pack(detail: RunDetail) -> bytes:
-    """A run detail as few bytes; its sparklines come first and can be read without the rest."""
+    """Serialise a run detail; its sparklines come first and can be read without the rest."""
     lines = {metric: asdict(spark) for metric, spark in sparks(detail.series).items()}
     front = zlib.compress(json.dumps(lines).encode(), 3)
     whole = {
@@ -157,7 +157,7 @@ def pack(detail: RunDetail) -> bytes:
 
 
 def unpack(packed: bytes | None) -> RunDetail:
-    """The run detail that ``pack`` was given; an empty one where it is of another format."""
+    """Return the run detail that ``pack`` serialised; an empty one if the format is another."""
     if not packed or not packed.startswith(_MARK):
         return RunDetail()
     _, rest = _parts(packed)
@@ -171,7 +171,7 @@ def unpack(packed: bytes | None) -> RunDetail:
 
 
 def unpack_sparks(packed: bytes | None) -> dict[str, Sparkline]:
-    """Only the sparklines."""
+    """Return the sparklines of a packed run detail."""
     if not packed or not packed.startswith(_MARK):
         return {}
     front, _ = _parts(packed)

@@ -91,7 +91,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(kind: type[T], data: bytes) -> T:
-    """The value that ``encode`` made these bytes of; raises one of ``DECODE_ERRORS`` on damage."""
+    """Decode a value that ``encode`` encoded; raises one of ``DECODE_ERRORS`` on damage."""
     decoded: T = _DECODERS[kind].decode(data)
     return decoded
 

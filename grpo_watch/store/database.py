@@ -51,7 +51,7 @@ UPGRADES = {
         deliveries.SCHEMA,
     )
 }
-"""What makes a database of this version one of the next."""
+"""Statements that turn a database of this version into the next one."""
 
 OF_THE_MACHINE = (
     "disk is full",

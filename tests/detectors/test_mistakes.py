@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, zip_longest
@@ -126,8 +126,13 @@ def _of_one_attempt(record: Record) -> bool:
 def only_needed(rule: str, example: Example) -> Example:
     """The example with the metrics alone that the detector declares as needs."""
     needs = {metric for alternative in DETECTORS[SHIPPED[rule].detector or ""].needs for metric in alternative}
+    return with_metrics(example, needs.__contains__)
+
+
+def with_metrics(example: Example, keep: Callable[[str], bool]) -> Example:
+    """The example with the metrics alone that ``keep`` wants."""
     kept = [
-        record._replace(values={name: value for name, value in record.values.items() if split_label(name)[0] in needs})
+        record._replace(values={name: value for name, value in record.values.items() if keep(split_label(name)[0])})
         if isinstance(record, MetricRow)
         else record
         for record in example.records
@@ -234,16 +239,6 @@ def with_nan(metric: str, example: Example) -> Example | None:
     return replace(example, records=tuple(records))
 
 
-def without(metric: str, example: Example) -> Example:
-    rows = [
-        record._replace(values={name: value for name, value in record.values.items() if split_label(name)[0] != metric})
-        if isinstance(record, MetricRow)
-        else record
-        for record in example.records
-    ]
-    return replace(example, records=tuple(rows))
-
-
 @EACH
 def test_what_a_rule_needs_is_used(rule: str) -> None:
     """Of each metric in its needs an example shows what it is for: without it, the rule answers otherwise.
@@ -255,7 +250,7 @@ def test_what_a_rule_needs_is_used(rule: str) -> None:
         needs = tuple(tuple(need for need in each if need != metric) for each in DETECTORS[name].needs)
         never_blind = {**DETECTORS, name: type(DETECTORS[name].__name__, (DETECTORS[name],), {"needs": needs})}
         assert any(
-            changes(transitions_of(without(metric, example), SHIPPED[rule], never_blind)[0])
+            changes(transitions_of(with_metrics(example, metric.__ne__), SHIPPED[rule], never_blind)[0])
             != changes(said_of(rule, example))
             for example in examples()[rule]
         ), metric
